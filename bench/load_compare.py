@@ -210,7 +210,7 @@ def copy(source, target):
 
 def compare_checkpoint(ns, megabytes):
   with tempfile.TemporaryDirectory(dir=ns.folder) as d:
-    ours = json.loads(subprocess.run([ns.quintet, 'bench', 'checkpoint', f'--megabytes={megabytes}', f'--dir={d}/ours', f'--saves={ns.repeat}'], check=True,
+    ours = json.loads(subprocess.run([ns.quintet, 'bench', 'checkpoint', '--device=cpu', f'--megabytes={megabytes}', f'--dir={d}/ours', f'--saves={ns.repeat}'], check=True,
                                      capture_output=True, text=True).stdout)
     report('checkpoint', megabytes, 'quintet', stall_seconds=ours['stall_seconds'], save_seconds=ours['write_seconds'], restore_seconds=ours['restore_seconds'])
     source = os.path.join(d, 'source')

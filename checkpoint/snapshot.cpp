@@ -6,21 +6,17 @@
 #include "runtime/base/memory/huge_pages.h"
 
 namespace quintet {
-namespace {
 
-constexpr size_t kArrayAlignment = 64;
-
-size_t padded(const TensorSlice& slice) {
-  const auto bytes = static_cast<size_t>(checked_bytes(slice.dtype, slice.sizes, slice.name));
+int64_t padded_bytes_of(const TensorSlice& slice) {
+  constexpr int64_t kArrayAlignment = 64;
+  const int64_t bytes = checked_bytes(slice.dtype, slice.sizes, slice.name);
   return (bytes + kArrayAlignment - 1) / kArrayAlignment * kArrayAlignment;
 }
-
-}  // namespace
 
 void Snapshot::take(const std::vector<TensorSlice>& slices) {
   slices_.clear();
   size_t total = 0;
-  for (const TensorSlice& slice : slices) total += padded(slice);
+  for (const TensorSlice& slice : slices) total += static_cast<size_t>(padded_bytes_of(slice));
   if (total > capacity_) {
     memory_.reset();  // the old one first: never two copies
     capacity_ = 0;
@@ -37,7 +33,7 @@ void Snapshot::take(const std::vector<TensorSlice>& slices) {
     if (bytes > 0) std::memcpy(at, slice.data, bytes);
     slices_.push_back(slice);
     slices_.back().data = at;
-    at += padded(slice);
+    at += padded_bytes_of(slice);
   }
 }
 

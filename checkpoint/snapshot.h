@@ -9,6 +9,9 @@
 
 namespace quintet {
 
+/// Room of a slice in a snapshot. Throws ExitCode::kData for sizes that cannot be.
+int64_t padded_bytes_of(const TensorSlice& slice);
+
 class Snapshot {
  public:
   /// Copies what the slices point to; earlier copies are overwritten.

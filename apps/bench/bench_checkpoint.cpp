@@ -106,13 +106,13 @@ Measured measure(const Options& options, const std::filesystem::path& folder) {
     state.device.finish_side_copies();
     const double copied = seconds_since(start);
     manager.wait();
+    result.write = std::min(result.write, manager.last_timing().write_seconds);
     if (step == 0) {
       result.first_stall = stall;  // takes the memory for the copy
       continue;
     }
     result.stall = std::min(result.stall, stall);
     result.copied = std::min(result.copied, copied);
-    result.write = std::min(result.write, manager.last_timing().write_seconds);
   }
   manager.finish();
   for (int i = 0; i < 2; ++i) {

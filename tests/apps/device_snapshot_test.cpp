@@ -1,5 +1,5 @@
-// A save of a GPU's state beside the steps that follow it: the checkpoint is of the step it is named after, the
-// host holds the state once, and the step that follows waits for no copy.
+// A save of a GPU's state beside the steps that follow it: the checkpoint is of the step it is named after, and
+// the host waits for no copy.
 
 #include "apps/train/state/device_snapshot.h"
 
@@ -85,8 +85,8 @@ TEST_F(DeviceSnapshots, RoundParametersAlone) {
       EXPECT_EQ(saved.at(name).bytes, array.bytes) << name;
       continue;
     }
-    const auto want = const_cast<HostArray&>(array).as<float>();
-    const auto got = const_cast<HostArray&>(saved.at(name)).as<bfloat16>();
+    const auto want = array.as<float>();
+    const auto got = saved.at(name).as<bfloat16>();
     for (size_t i = 0; i < want.size(); ++i)
       EXPECT_EQ(static_cast<float>(got[i]), static_cast<float>(bfloat16(want[i]))) << name;
   }

@@ -4,17 +4,13 @@
 
 #include "checkpoint/finite.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/snapshot.h"
 
 namespace quintet {
 namespace {
 
 int64_t bytes_of(const TensorSlice& slice) {
   return checked_bytes(slice.dtype, slice.sizes, slice.name);
-}
-
-int64_t padded_bytes_of(const TensorSlice& slice) {
-  constexpr int64_t kArrayAlignment = 64;
-  return (bytes_of(slice) + kArrayAlignment - 1) / kArrayAlignment * kArrayAlignment;
 }
 
 /// float32 to bfloat16, where it lies.
