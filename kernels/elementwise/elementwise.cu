@@ -1,6 +1,11 @@
+#include <atomic>
+
 #include "kernels/dropout/mask.cuh"
 #include "kernels/elementwise/elementwise_gpu.h"
 #include "kernels/vectors/operands_gpu.h"
+#ifdef QUINTET_EMULATE
+#include "kernels/simt/emulator/emulator.h"
+#endif
 
 namespace quintet::QT_GPU {
 namespace {
@@ -49,6 +54,10 @@ __global__ void accumulate_kernel(float* sum, const T* x, int64_t n, bool vector
     store<count>(sum + i, a);
   });
 }
+
+#ifndef QUINTET_EMULATE
+__global__ void count_up_kernel(uint32_t* word) { atomicAdd(word, 1u); }
+#endif
 
 simt::Launch over(int64_t n, int lanes, bool vector, Stream stream) {
   return {.grid = blocks_for(vector ? n / lanes + 1 : n), .block = kBlockThreads, .stream = stream};
@@ -104,6 +113,14 @@ void accumulate_gpu(const View& sum, const View& x, Stream stream) {
     const bool vector = are_aligned({to, from});
     simt::launch(accumulate_kernel<T>, over(n, 4, vector, stream), to, from, n, vector);
   });
+}
+
+void count_up_gpu(uint32_t* word, Stream stream) {
+#ifdef QUINTET_EMULATE
+  simt::emulator::queue_launch([=] { std::atomic_ref(*word).fetch_add(1); }, stream);
+#else
+  simt::launch(count_up_kernel, {.stream = stream}, word);
+#endif
 }
 
 }  // namespace quintet::QT_GPU

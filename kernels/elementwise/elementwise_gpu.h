@@ -1,5 +1,5 @@
 #pragma once
-// Elementwise ops on a GPU (float32 or bfloat16; sums in float32, rounded once), and two that are
+// Elementwise ops on a GPU (float32 or bfloat16; sums in float32, rounded once), and three that are
 // no ops. Meanings of the ops: elementwise.h.
 
 #include "kernels/kernel.h"
@@ -14,5 +14,7 @@ void scale_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void fill_gpu(const View& y, float value, Stream stream);
 /// sum += x; sum is float32, x float32 or bfloat16 with as many elements.
 void accumulate_gpu(const View& sum, const View& x, Stream stream);
+/// ++*word, of pinned memory that the host may read meanwhile and nobody else writes.
+void count_up_gpu(uint32_t* word, Stream stream);
 
 }  // namespace quintet::QT_GPU

@@ -17,9 +17,11 @@ namespace quintet {
 struct GpuKernels {
   /// to[i] = from[i] in to[i]'s dtype (float32, bfloat16), for a list of arrays. kernels/cast/cast_gpu.h
   void (*cast)(Views from, Views to, Stream stream);
-  /// Every element becomes a number; a float32 array grows by another. elementwise_gpu.h
+  /// Every element becomes a number; a float32 array grows by another; a word of pinned memory grows by
+  /// one. elementwise_gpu.h
   void (*fill)(const View& y, float value, Stream stream);
   void (*accumulate)(const View& sum, const View& x, Stream stream);
+  void (*count_up)(uint32_t* word, Stream stream);
   /// Optimizers over lists of arrays. kernels/optimizers/optimizers_gpu.h
   void (*update_adam)(std::span<const UpdateArrays> arrays, const cpu::AdamStep& step,
                       const cpu::GradientUse& use, const UpdateControl* control, Stream stream);

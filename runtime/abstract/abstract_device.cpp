@@ -53,6 +53,7 @@ const GpuKernels& AbstractDevice::kernels() const {
   static constexpr GpuKernels table{.cast = kNothing,
                                     .fill = kNothing,
                                     .accumulate = kNothing,
+                                    .count_up = kNothing,
                                     .update_adam = kNothing,
                                     .update_lion = kNothing,
                                     .update_sgd = kNothing,

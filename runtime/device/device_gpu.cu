@@ -53,6 +53,7 @@ constexpr Kernel kOps[] = {
 constexpr GpuKernels kKernels{.cast = cast_gpu,
                               .fill = fill_gpu,
                               .accumulate = accumulate_gpu,
+                              .count_up = count_up_gpu,
                               .update_adam = update_adam_gpu,
                               .update_lion = update_lion_gpu,
                               .update_sgd = update_sgd_gpu,

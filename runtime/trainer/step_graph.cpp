@@ -1,10 +1,14 @@
 #include "runtime/trainer/step_graph.h"
 
 #include <cstdio>
+#include <optional>
 
 #include "kernels/step_keys.h"
 #include "runtime/abstract/step_clock.h"
+#include "runtime/execution/rank_sums.h"
 #include "runtime/execution/tape.h"
+#include "runtime/mesh/mesh.h"
+#include "runtime/mesh/sharding.h"
 #include "runtime/profile/profile.h"
 #include "runtime/profile/step_log.h"
 #include "runtime/trainer/step_feeds.h"
@@ -27,12 +31,43 @@ std::function<Metrics()> metrics_of(std::vector<StepLoss> losses, const HostArra
   };
 }
 
+/// Those of the mesh of this thread; nullptr where there is none.
+std::unique_ptr<RecordedCollectives> record_collectives() {
+  const Sharding* sharding = ExecutionContext::current().sharding;
+  if (sharding == nullptr) return nullptr;
+  auto collectives = sharding->ranks()->comm()->record();
+  if (collectives == nullptr) throw NotRecordable("its ranks talk through ordinary memory");
+  return collectives;
+}
+
+/// Whether a rank cannot record, and whether this is the first such.
+struct Refusals {
+  bool any, is_first;
+};
+
+/// Recorded collectives are met by recorded ones: all ranks launch their recordings or none does.
+Refusals refusals_of_ranks(bool refused) {
+  const Sharding* sharding = ExecutionContext::current().sharding;
+  if (sharding == nullptr) return {refused, refused};
+  const double mine =
+      refused ? static_cast<double>(sharding->size() - sharding->index_in(sharding->axes())) : 0;
+  double most = mine;
+  reduce_over_ranks({&most, 1}, sharding->axes(), Reduction::max);
+  return {most > 0, refused && most == mine};
+}
+
 }  // namespace
 
 struct StepGraph::Recorded {
   explicit Recorded(Key key) : keys(key) {}
+  void launch() const {
+    const auto work = [this] { recording->launch(); };
+    collectives == nullptr ? work() : collectives->launch(work);
+  }
+
   StepKeys keys;
   StepFeeds feeds;
+  std::unique_ptr<RecordedCollectives> collectives;  // on a mesh
   std::unique_ptr<Recording> recording;
   std::vector<StepLoss> losses;
   std::vector<Tensor> gradients;  // of the parameters, in their order
@@ -63,19 +98,24 @@ std::string StepGraph::shape_of(const HostArrays& batch) const {
 
 void StepGraph::record(const HostArrays& batch, Key key) {
   auto recorded = std::make_unique<Recorded>(key);
+  std::optional<std::string> refused;
   try {
+    recorded->collectives = record_collectives();
     recorded->recording = Device::current().record([&] {
       const StepKeys::Recording keys(recorded->keys);
       const StepFeeds::Recording feeds(recorded->feeds);
       work_(batch, key, [&](const StepLoss& loss) { recorded->losses.push_back(loss); });
+      if (recorded->collectives != nullptr) recorded->collectives->close();
     });
     for (const ParamInfo& info : parameters_.all())
       recorded->gradients.push_back(info.used().grad());
-    recorded_ = std::move(recorded);
   } catch (const Error& error) {
-    may_record_ = false;
-    fmt::print(stderr, "steps are not recorded as a graph: {}\n", error.what());
+    refused = error.what();
   }
+  const Refusals refusals = refusals_of_ranks(refused.has_value());
+  may_record_ = !refusals.any;
+  if (may_record_) recorded_ = std::move(recorded);
+  if (refusals.is_first) fmt::print(stderr, "steps are not recorded as a graph: {}\n", *refused);
   for (const ParamInfo& info : parameters_.all()) info.used().set_grad({});
 }
 
@@ -92,7 +132,7 @@ std::function<Metrics()> StepGraph::run(const HostArrays& batch, Key key) {
   if (recorded_ == nullptr) return run_now(batch, key);
   recorded_->keys.set(key);
   recorded_->feeds.read(batch);
-  recorded_->recording->launch();
+  recorded_->launch();
   launched_ = true;
   size_t i = 0;
   for (const ParamInfo& info : parameters_.all()) info.used().set_grad(recorded_->gradients[i++]);

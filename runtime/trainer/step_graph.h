@@ -3,8 +3,9 @@
 // as the shapes of the batch and the places of the parameters stay: a launch a step instead of some
 // hundred. What changes from step to step is read from memory: the batch (step_feeds.h) and the keys of
 // dropout and jitter (kernels/step_keys.h). The same kernels run on the same numbers, so results are
-// those of a step that is not recorded, bit for bit. The update is not part of it: few launches, whose
-// numbers depend on the gradients' norm.
+// those of a step that is not recorded, bit for bit. On a mesh the collectives are part of it where a comm
+// records them (Comm::record); all ranks record or none does. The update is not part of it: few launches,
+// whose numbers depend on the gradients' norm.
 //
 //   StepGraph graph(parameters, work);
 //   const auto metrics = graph.run(batch, key);   // gradients lie with the parameters
@@ -35,7 +36,7 @@ class StepGraph {
   ~StepGraph();
 
   /// Runs the work, or launches its recording. A step is recorded when it is like the one before it.
-  /// Work that cannot be recorded is run each time; why is said once, on stderr.
+  /// Work that cannot be recorded is run each time; why is said once, on stderr, by one rank.
   /// What is returned waits for the device and gives the metrics; `batch` must stay until then.
   std::function<Metrics()> run(const HostArrays& batch, Key key);
   /// Gives a recording's memory back; the next step like the last one is recorded again.

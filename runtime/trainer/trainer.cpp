@@ -103,11 +103,6 @@ void add_weight_metrics(Metrics& metrics, const std::vector<ParamSlot>& slots,
   }
 }
 
-/// Ranks exchange gradients through the host or beside the stream: their steps are not recorded.
-bool may_record() {
-  return Device::current().can_record() && ExecutionContext::current().sharding == nullptr;
-}
-
 }  // namespace
 
 Trainer::Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimizer,
@@ -125,9 +120,11 @@ Trainer::Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimiz
           parameters,
           [this](const HostArrays& batch, Key step_key,
                  const std::function<void(const StepLoss&)>& done) {
+            gather_cache_.begin_step(options_.interleave ? 2 : 1);
             compute_gradients(batch, step_key, done);
+            gather_cache_.end_step();
           },
-          options_.step_graph && may_record()) {
+          options_.step_graph && device_.can_record()) {
   QT_CHECK(
       !options_.interleave || options_.num_microbatches % 2 == 0,
       "--interleave_microbatches takes two microbatches at a time, but there is an odd number of "
@@ -195,9 +192,7 @@ ExecutionContext Trainer::context() {
 }
 
 std::function<Metrics()> Trainer::take_gradients(const HostArrays& batch) {
-  gather_cache_.begin_step(options_.interleave ? 2 : 1);
   auto metrics = graph_.run(batch, fold_in(key_, static_cast<uint32_t>(step_)));
-  gather_cache_.end_step();
   if (StepLog* log = ExecutionContext::current().log) log->section("gradient check and optimizer");
   return metrics;
 }

@@ -40,9 +40,8 @@ struct TrainerOptions {
   std::string scaled_gradients{};  // a regular expression for the beginning of a name; "": none
   double gradient_scale = 1;
   int64_t gather_ahead_bytes = GatherCache::kAheadBytes;  // of sharded parameters
-  bool weight_metrics = false;  // T5X's WeightMetricsComputer: norms of every parameter
-  bool step_graph =
-      true;  // on a GPU that has the model alone, gradients of like batches are recorded
+  bool weight_metrics = false;     // T5X's WeightMetricsComputer: norms of every parameter
+  bool step_graph = true;          // on a GPU, gradients of like batches are recorded
   bool optimizer_offload = false;  // of a GPU: the optimizer's state and work are the host's
 };
 

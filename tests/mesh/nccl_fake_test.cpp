@@ -1,42 +1,25 @@
 // The NCCL backend against a fake of it made of threads (fake_nccl/): the order of streams and events, the
 // making of communicators, every collective, and an error of NCCL's own. nccl_test.py has real GPUs.
 
-#include <dlfcn.h>
-#include <gtest/gtest.h>
-#include <nccl.h>
-
 #include <array>
 #include <atomic>
 #include <cmath>
-#include <cstdlib>
 #include <future>
 #include <limits>
 #include <set>
 #include <thread>
 
-#include "kernels/device.h"
-#include "runtime/base/check.h"
-#include "runtime/mesh/collectives/collectives_nccl.h"
-#include "runtime/mesh/collectives/collectives_threads.h"
-#include "runtime/mesh/collectives/watchdog.h"
 #include "runtime/mesh/mesh.h"
 #include "runtime/mesh/sharding.h"
 #include "runtime/ops/ops.h"
-#include "tests/harness/wait_for.h"
 #include "tests/mesh/collective_cases.h"
 #include "tests/mesh/fake_nccl/fake_stream.h"
+#include "tests/mesh/over_nccl.h"
 
 namespace quintet {
 namespace {
 
 using namespace testing;
-
-/// Watchdogs that do not hear of each other.
-class Silence final : public WatchChannel {
- public:
-  void send(const Note&) override {}
-  std::vector<Note> receive() override { return {}; }
-};
 
 /// The CPU's memory behind a stream that is a thread, as a GPU's kernels are to the host.
 class FakeGpu final : public Device {
@@ -77,66 +60,10 @@ class FakeGpu final : public Device {
   cudaStream_t stream_ = nullptr;
 };
 
-struct Job {
-  bool until_it_ends = false;  // ranks wait for it
-  double collective_timeout = 60, init_timeout = 60;
-  std::function<void()> at_end = [] {};  // where the process would end
-  std::vector<FakeGpu>* gpus =
-      nullptr;  // of the ranks; else the null stream, which is the rank itself
-};
-
-/// Runs a case over NCCL; what ended the job, if a watchdog did.
-std::string over_nccl(int count, const std::function<void(Comm&)>& body, const Job& job = {}) {
-  std::mutex mutex;
-  std::string ended;
-  const auto has_ended = [&] {
-    const std::lock_guard lock(mutex);
-    return !ended.empty();
-  };
-  run_ranks(count, [&](Comm& threads) {
-    Watchdog watchdog({.timeout_seconds = job.collective_timeout,
-                       .signalled = {},
-                       .end =
-                           [&](const std::string& what) {
-                             const std::lock_guard lock(mutex);
-                             if (ended.empty()) ended = what;
-                             job.at_end();
-                           }},
-                      threads.rank(), threads.hosts(), {}, std::make_unique<Silence>());
-    const auto comm =
-        open_nccl(threads.channel(), watchdog,
-                  job.gpus ? (*job.gpus)[static_cast<size_t>(threads.rank())] : Device::cpu(),
-                  {.ranks = threads.world().ranks(), .init_timeout = job.init_timeout});
-    body(*comm);
-    if (job.until_it_ends) {
-      EXPECT_TRUE(wait_for(has_ended));
-    }
-    comm->world().barrier();  // nobody leaves while others wait
-  });
-  return ended;
+/// What a rank's device is.
+std::function<Device&(int)> among(std::vector<FakeGpu>& gpus) {
+  return [&](int rank) -> Device& { return gpus[static_cast<size_t>(rank)]; };
 }
-
-/// A function of the fake, which is loaded as NCCL is.
-template <typename Function>
-Function* fake(const char* name) {
-  void* library = dlopen(FAKE_NCCL, RTLD_NOW);
-  if (library == nullptr) throw std::runtime_error(dlerror());
-  return reinterpret_cast<Function*>(dlsym(library, name));
-}
-void set_fault(FakeFault fault) { fake<decltype(set_fake_fault)>("set_fake_fault")(fault); }
-int splits() { return fake<decltype(fake_splits)>("fake_splits")(); }
-int aborts() { return fake<decltype(fake_aborts)>("fake_aborts")(); }
-
-/// The library that is loaded as NCCL.
-class Nccl : public ::testing::Test {
- protected:
-  void SetUp() override { use(FAKE_NCCL); }
-  void TearDown() override {
-    set_fault(FakeFault::none);
-    break_fake_cuda(false);
-  }
-  static void use(const std::string& path) { setenv("QUINTET_NCCL", path.c_str(), 1); }
-};
 
 class Ranks : public Nccl, public ::testing::WithParamInterface<int> {};
 INSTANTIATE_TEST_SUITE_P(, Ranks, ::testing::Values(2, 3, 4));
@@ -193,7 +120,7 @@ TEST_F(Nccl, CollectivesAndTheirReadersAreOrderedBehindTheDevicesStream) {
     comm.device().synchronize();
     EXPECT_EQ(read, 6);
   };
-  EXPECT_EQ(over_nccl(2, body, {.gpus = &gpus}), "");
+  EXPECT_EQ(over_nccl(2, body, {.device = among(gpus)}), "");
 }
 
 TEST_F(Nccl, ARankWhoseDeviceIsSlowStandsStillLessThanThoseThatWaitForIt) {
@@ -213,13 +140,9 @@ TEST_F(Nccl, ARankWhoseDeviceIsSlowStandsStillLessThanThoseThatWaitForIt) {
     stalled[static_cast<size_t>(comm.rank())] = comm.take_stalled_seconds();
     EXPECT_EQ(comm.take_stalled_seconds(), 0);
   };
-  EXPECT_EQ(over_nccl(3, body, {.gpus = &gpus}), "");
+  EXPECT_EQ(over_nccl(3, body, {.device = among(gpus)}), "");
   EXPECT_GT(stalled[0], stalled[1] + 0.1);
   EXPECT_GT(stalled[2], stalled[1] + 0.1);
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 /// All ranks have used all groups of a mesh when `broken` happens.
@@ -369,7 +292,7 @@ TEST_F(Nccl, ADeviceThatDoesNotComeToACollectiveIsNamedByItsRank) {
                                            [&, once = std::make_shared<std::once_flag>()] {
                                              std::call_once(*once, [&] { end.set_value(); });
                                            },
-                                       .gpus = &gpus});
+                                       .device = among(gpus)});
   EXPECT_TRUE(has(ended, "rank 1 on ") &&
               has(ended, "its device has not come to all_reduce over world of 1 elements"))
       << ended;

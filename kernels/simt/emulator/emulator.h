@@ -17,6 +17,8 @@
 #include <cstdint>
 #include <functional>
 
+#include "kernels/kernel.h"
+
 namespace quintet::emulated::simt::emulator {
 
 /// Every later launch draws from `seed` and from its number since the call.
@@ -27,10 +29,14 @@ void set_sm(int sm);
 /// While set, launches and other work of the stream of this host thread are handed over instead of
 /// run (stand-in for graph capture).
 void set_recorder(std::function<void(std::function<void()>)> recorder);
+bool is_recording();
 /// Work of the stream that is no launch: runs it, or hands it over. It must hold its arguments.
 void queue(std::function<void()> work);
 /// The same for a launch, which the device counts.
 void queue_launch(std::function<void()> launch);
+/// One in another stream than the device's own: the emulator has none, whoever has them takes it.
+void queue_launch(std::function<void()> launch, Stream other);
+void set_other_streams(void (*queue)(Stream other, std::function<void()> launch));
 
 /// Counters of this host thread since it started.
 struct Counters {

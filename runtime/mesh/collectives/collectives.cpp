@@ -36,6 +36,16 @@ void Traffic::add(const std::string& collective, const std::string& group, int64
   ++entry.calls;
   entry.bytes += bytes;
 }
+void Traffic::add(const Table& table, int64_t times) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [key, more] : table) {
+    Entry& entry = table_[key];
+    entry.calls += times * more.calls;
+    entry.bytes += times * more.bytes;
+    if (entry == Entry{}) table_.erase(key);
+  }
+}
+
 Traffic::Table Traffic::table() const {
   const std::lock_guard lock(mutex_);
   return table_;

@@ -64,6 +64,8 @@ class Traffic {
   };
   using Table = std::map<std::pair<std::string, std::string>, Entry>;  // {collective, group}
   void add(const std::string& collective, const std::string& group, int64_t bytes);
+  /// `times` the calls of another table, as a difference of two.
+  void add(const Table& table, int64_t times);
   Table table() const;
   /// Messages that this rank sent to others through ordinary memory; NCCL's are not known.
   void add_messages(int64_t count) { messages_ += count; }
@@ -95,6 +97,18 @@ struct CollectiveArray {
 using CollectiveArrays = std::vector<CollectiveArray>;
 int64_t total_count(const CollectiveArrays& arrays);
 
+/// Collectives that are part of what a device records (Device::record): each launch repeats them. Goes
+/// after what was recorded and before its comm.
+class RecordedCollectives {
+ public:
+  virtual ~RecordedCollectives() = default;
+  /// Called as the last of what is recorded: all that was started is ordered before its end.
+  virtual void close() = 0;
+  /// Calls `launch`, which launches what was recorded, as a step's collectives are called: they are
+  /// counted, watched and compared between ranks.
+  virtual void launch(const std::function<void()>& launch) = 0;
+};
+
 class Group;
 
 /// One rank's end of a job. Used by one thread at a time.
@@ -120,6 +134,9 @@ class Comm {
   /// Seconds since the last call that the device's stream stood still for collectives, of those that are
   /// over. 0 where the host waits for them, which ExecutionContext::waited counts.
   virtual double take_stalled_seconds() { return 0; }
+  /// Until it is closed or goes, collectives are recorded and not called; they have been called once
+  /// before. All ranks of a group record the same or none does. nullptr: collectives wait on the host.
+  virtual std::unique_ptr<RecordedCollectives> record() { return nullptr; }
   Traffic& traffic() { return *traffic_; }
 
  protected:

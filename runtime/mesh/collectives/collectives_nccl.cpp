@@ -6,8 +6,10 @@
 #include <array>
 #include <deque>
 #include <map>
+#include <set>
 
 #include "kernels/device.h"
+#include "kernels/gpu/gpu_kernels.h"
 #include "kernels/simt/cuda_check.h"
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
@@ -81,12 +83,108 @@ ncclDataType_t type_of(DType dtype) {
 }
 ncclRedOp_t op_of(Reduction how) { return how == Reduction::sum ? ncclSum : ncclMax; }
 
-cudaEvent_t record(cudaStream_t stream, unsigned flags = cudaEventDisableTiming) {
+/// `how`: cudaEventRecordExternal while `stream` is recorded: at each launch anew.
+cudaEvent_t event_on(cudaStream_t stream, unsigned flags = cudaEventDisableTiming,
+                     unsigned how = cudaEventRecordDefault) {
   cudaEvent_t event;
   QT_CUDA(cudaEventCreateWithFlags(&event, flags));
-  QT_CUDA(cudaEventRecord(event, stream));
+  QT_CUDA(cudaEventRecordWithFlags(event, stream, how));
   return event;
 }
+
+/// Work queued on `later` from now on comes after what `earlier` has been given so far.
+void order(cudaStream_t earlier, cudaStream_t later) {
+  const cudaEvent_t event = event_on(earlier);
+  QT_CUDA(cudaStreamWaitEvent(later, event, 0));
+  QT_CUDA(cudaEventDestroy(event));
+}
+
+/// Between what the device did before a collective's result was needed, and after it was there.
+struct Stall {
+  cudaEvent_t begin, end;
+  void destroy() const {
+    cudaEventDestroy(begin);
+    cudaEventDestroy(end);
+  }
+  double seconds() const {
+    float milliseconds = 0;
+    QT_CUDA(cudaEventElapsedTime(&milliseconds, begin, end));
+    return milliseconds / 1e3;
+  }
+};
+
+/// What a device comes to: an event, or a word that it has counted up to `launch`.
+struct Mark {
+  cudaEvent_t event = nullptr;
+  std::shared_ptr<uint32_t> word = nullptr;
+  uint32_t launch = 0;
+
+  bool is_set() const { return event != nullptr || word != nullptr; }
+  /// Once it is reached it is set no more.
+  bool reach() {
+    if (word != nullptr ? std::atomic_ref(*word).load() < launch : !is_over(event)) return false;
+    clear();
+    return true;
+  }
+  void clear() {
+    if (event != nullptr) cudaEventDestroy(event);
+    *this = {};
+  }
+  static bool is_over(cudaEvent_t event) {
+    const cudaError_t state = cudaEventQuery(event);
+    QT_CHECK_AS(ExitCode::kPeer, state == cudaSuccess || state == cudaErrorNotReady,
+                "CUDA: {} ({})", cudaGetErrorString(state), cudaGetErrorName(state));
+    return state == cudaSuccess;
+  }
+};
+
+/// What is repeated by each launch of a recording (a CUDA graph). No event of it can be asked for: the
+/// device counts words of pinned memory up.
+struct Repeated {
+  struct Call {
+    std::string ring;
+    Activity activity;
+    std::shared_ptr<uint32_t> started, done;
+  };
+  std::vector<Call> calls = {};
+  std::set<cudaStream_t> streams = {};
+  std::vector<Stall> stalls = {};
+  Traffic::Table traffic = {};  // of a launch
+  uint32_t launches = 0;
+  cudaEvent_t over = nullptr;  // the last launch; null once its stalls are counted
+
+  Repeated() = default;
+  ~Repeated() {
+    for (const Stall& stall : stalls) stall.destroy();
+    if (over != nullptr) cudaEventDestroy(over);
+  }
+  Repeated(const Repeated&) = delete;
+  Repeated& operator=(const Repeated&) = delete;
+
+  Call& add(std::string ring, Activity activity, Device& device) {
+    constexpr size_t kWords = 1024;
+    if (calls.size() * 2 % kWords == 0) {
+      constexpr int64_t kBytes = kWords * sizeof(uint32_t);
+      words_ = device.pinned(kBytes);
+      std::fill_n(words_.get(), kBytes, std::byte{0});
+    }
+    auto* const word = reinterpret_cast<uint32_t*>(words_.get()) + calls.size() * 2 % kWords;
+    return calls.emplace_back(std::move(ring), std::move(activity),
+                              std::shared_ptr<uint32_t>(words_, word),
+                              std::shared_ptr<uint32_t>(words_, word + 1));
+  }
+  /// Of the last launch, once it is over: seconds that the device stood still.
+  double take_stalled_seconds() {
+    if (over == nullptr || !Mark::is_over(over)) return 0;
+    cudaEventDestroy(std::exchange(over, nullptr));
+    double total = 0;
+    for (const Stall& stall : stalls) total += stall.seconds();
+    return total;
+  }
+
+ private:
+  Buffer words_;
+};
 
 class NcclComm final : public Comm {
  public:
@@ -100,9 +198,9 @@ class NcclComm final : public Comm {
     closed_ = true;
     poller_.join();
     abort_all();
-    for (const Flight& flight : flights_) {
-      if (flight.ready != nullptr) cudaEventDestroy(flight.ready);
-      cudaEventDestroy(flight.done);
+    for (Flight& flight : flights_) {
+      flight.ready.clear();
+      flight.done.clear();
     }
     for (const Stall& stall : stalls_) stall.destroy();
     for (auto& [key, ring] : rings_) cudaStreamDestroy(ring.stream);
@@ -120,17 +218,19 @@ class NcclComm final : public Comm {
   }
 
   double take_stalled_seconds() override {
-    const std::lock_guard lock(mutex_);
-    double total = 0;
+    double total = std::exchange(stalled_, 0);
+    if (launched_ != nullptr) total += launched_->take_stalled_seconds();
     for (; !stalls_.empty(); stalls_.pop_front()) {
-      const auto [begin, end] = stalls_.front();
-      float milliseconds = 0;
-      if (cudaEventQuery(end) == cudaErrorNotReady) break;
-      QT_CUDA(cudaEventElapsedTime(&milliseconds, begin, end));
+      if (cudaEventQuery(stalls_.front().end) == cudaErrorNotReady) break;
+      total += stalls_.front().seconds();
       stalls_.front().destroy();
-      total += milliseconds / 1e3;
     }
     return total;
+  }
+
+  std::unique_ptr<RecordedCollectives> record() override {
+    QT_ASSERT(recorded_ == nullptr);
+    return std::make_unique<Recorded>(*this);
   }
 
   Pending all_reduce(const Members& group, const CollectiveArrays& arrays, DType dtype,
@@ -215,18 +315,40 @@ class NcclComm final : public Comm {
   }
 
  private:
-  /// A collective that the device has not finished. `ready`: it has come to it; null once it has.
+  /// A collective that the device has not finished. `ready`: it has come to it; not set once it has.
   struct Flight {
-    cudaEvent_t ready, done;
+    Mark ready, done;
     std::unique_ptr<Watchdog::Waiting> waiting;
   };
-  /// Between what the device did before a collective's result was needed, and after it was there.
-  struct Stall {
-    cudaEvent_t begin, end;
-    void destroy() const {
-      cudaEventDestroy(begin);
-      cudaEventDestroy(end);
+
+  class Recorded final : public RecordedCollectives {
+   public:
+    explicit Recorded(NcclComm& comm) : comm_(comm) {
+      comm_.recorded_ = repeated_;
+      repeated_->traffic = comm_.traffic().table();
     }
+    ~Recorded() override { leave(); }
+    Recorded(const Recorded&) = delete;
+    Recorded& operator=(const Recorded&) = delete;
+    void close() override {
+      for (cudaStream_t stream : repeated_->streams) order(stream, comm_.compute());
+      leave();
+    }
+    void launch(const std::function<void()>& launch) override { comm_.launch(repeated_, launch); }
+
+   private:
+    /// What was called meanwhile did not happen yet.
+    void leave() {
+      if (comm_.recorded_ == nullptr) return;
+      comm_.recorded_ = nullptr;
+      Traffic called;
+      called.add(comm_.traffic().table(), 1);
+      called.add(repeated_->traffic, -1);
+      repeated_->traffic = called.table();
+      comm_.traffic().add(repeated_->traffic, -1);
+    }
+    NcclComm& comm_;
+    std::shared_ptr<Repeated> repeated_ = std::make_shared<Repeated>();
   };
 
   cudaStream_t compute() const { return static_cast<cudaStream_t>(device_.stream().handle); }
@@ -316,6 +438,9 @@ class NcclComm final : public Comm {
       const auto found = rings_.find(key);
       if (found != rings_.end()) return found->second;
     }
+    if (recorded_ != nullptr)
+      throw NotRecordable(
+          fmt::format("the first collective over {} cannot be recorded", name_of(group)));
     if (world_ == nullptr) {
       ncclComm_t world = make_world();
       const std::lock_guard lock(mutex_);
@@ -333,29 +458,81 @@ class NcclComm final : public Comm {
   template <typename Work>
   Pending start(const Members& group, const char* name, int64_t count, const Work& work) {
     const auto [comm, stream] = ring_of(group);
-    const Activity activity{name, group.name, count, sequence_++, step_, group.ranks};
+    Activity activity{name, group.name, count, sequence_, step_, group.ranks};
+    if (recorded_ != nullptr) {
+      const Repeated::Call& call = recorded_->add(name_of(group), std::move(activity), device_);
+      recorded_->streams.insert(stream);
+      order(compute(), stream);
+      device_.kernels().count_up(call.started.get(), {stream});
+      work(comm, stream);
+      cudaEvent_t done = event_on(stream);
+      device_.kernels().count_up(call.done.get(), {stream});  // nobody waits for it
+      return wait_in_recording(done);
+    }
+    ++sequence_;
     note_order(name_of(group), activity);
     // Before the launch, which may block.
     auto waiting = std::make_unique<Watchdog::Waiting>(watchdog_, activity, false);
-    cudaEvent_t ready = record(compute());
+    cudaEvent_t ready = event_on(compute());
     QT_CUDA(cudaStreamWaitEvent(stream, ready, 0));
     work(comm, stream);
-    cudaEvent_t done = record(stream);
-    {
-      const std::lock_guard lock(mutex_);
-      waiting->set_started(false);
-      flights_.push_back({ready, record(stream), std::move(waiting)});
-    }
+    cudaEvent_t done = event_on(stream);
+    watch({.event = ready}, {.event = event_on(stream)}, std::move(waiting));
     return Pending([this, done] {
-      const cudaEvent_t begin = record(compute(), 0);
-      QT_CUDA(cudaStreamWaitEvent(compute(), done, 0));
-      QT_CUDA(cudaEventDestroy(done));
+      const Stall stall = wait_on_device(done, cudaEventRecordDefault);
       const std::lock_guard lock(mutex_);
-      stalls_.push_back({begin, record(compute(), 0)});
+      stalls_.push_back(stall);
       if (stalls_.size() <= kMostStalls) return;  // more than a step's: nobody asks for them
       stalls_.front().destroy();
       stalls_.pop_front();
     });
+  }
+
+  Stall wait_on_device(cudaEvent_t done, unsigned how) const {
+    const cudaEvent_t begin = event_on(compute(), cudaEventDefault, how);
+    QT_CUDA(cudaStreamWaitEvent(compute(), done, 0));
+    QT_CUDA(cudaEventDestroy(done));
+    return {begin, event_on(compute(), cudaEventDefault, how)};
+  }
+
+  /// Whoever waits once the recording is closed or given up has nothing to wait for.
+  Pending wait_in_recording(cudaEvent_t done) {
+    return Pending([this, done, repeated = recorded_] {
+      if (recorded_ != repeated)
+        cudaEventDestroy(done);
+      else
+        repeated->stalls.push_back(wait_on_device(done, cudaEventRecordExternal));
+    });
+  }
+
+  void watch(Mark ready, Mark done, std::unique_ptr<Watchdog::Waiting> waiting) {
+    const std::lock_guard lock(mutex_);
+    waiting->set_started(false);
+    flights_.push_back({std::move(ready), std::move(done), std::move(waiting)});
+  }
+
+  void count_stalls() {
+    if (launched_ != nullptr) stalled_ += std::exchange(launched_, nullptr)->take_stalled_seconds();
+  }
+
+  /// A launch of a recording: its collectives are called.
+  void launch(const std::shared_ptr<Repeated>& repeated, const std::function<void()>& launch) {
+    count_stalls();
+    ++repeated->launches;
+    for (const auto& [ring, called, started, done] : repeated->calls) {
+      Activity activity = called;
+      activity.sequence = sequence_++;
+      activity.step = step_;
+      note_order(ring, activity);
+      watch({.word = started, .launch = repeated->launches},
+            {.word = done, .launch = repeated->launches},
+            std::make_unique<Watchdog::Waiting>(watchdog_, activity, false));
+    }
+    traffic().add(repeated->traffic, 1);
+    launch();
+    if (repeated->over != nullptr) cudaEventDestroy(repeated->over);
+    repeated->over = event_on(compute());
+    launched_ = repeated;
   }
 
   /// Several arrays are a group, which NCCL launches as one kernel, each where it lies.
@@ -415,24 +592,11 @@ class NcclComm final : public Comm {
     world_ = nullptr;
   }
 
-  /// Whether the device has come to an event, which is destroyed then.
-  static bool is_reached(cudaEvent_t event) {
-    const cudaError_t state = cudaEventQuery(event);
-    if (state == cudaErrorNotReady) return false;
-    QT_CHECK_AS(ExitCode::kPeer, state == cudaSuccess, "CUDA: {} ({})", cudaGetErrorString(state),
-                cudaGetErrorName(state));
-    cudaEventDestroy(event);
-    return true;
-  }
-
   /// Tells the watchdog which collectives the device has come to, and which it has finished.
   void look_at_flights() {
     for (auto flight = flights_.begin(); flight != flights_.end();) {
-      if (flight->ready != nullptr && is_reached(flight->ready)) {
-        flight->ready = nullptr;
-        flight->waiting->set_started(true);
-      }
-      const bool done = flight->ready == nullptr && is_reached(flight->done);
+      if (flight->ready.is_set() && flight->ready.reach()) flight->waiting->set_started(true);
+      const bool done = !flight->ready.is_set() && flight->done.reach();
       flight = done ? flights_.erase(flight) : flight + 1;
     }
   }
@@ -491,6 +655,8 @@ class NcclComm final : public Comm {
   bool aborted_ = false;
   std::deque<Flight> flights_;
   std::deque<Stall> stalls_;
+  std::shared_ptr<Repeated> recorded_, launched_;  // now; last
+  double stalled_ = 0;                             // of launches before the last
   std::atomic<bool> closed_{false};
   std::thread poller_;
 };

@@ -33,6 +33,7 @@ std::atomic<uint64_t> current_seed = 0;
 std::atomic<uint64_t> launch_number = 0;
 Device pretended{90, 4, 227 << 10};
 thread_local std::function<void(std::function<void()>)> recorder;
+void (*queue_elsewhere)(Stream, std::function<void()>) = nullptr;
 
 void check(const Launch& how) {
   const uint64_t threads = uint64_t{how.block.x} * how.block.y * how.block.z;
@@ -55,6 +56,8 @@ void set_seed(uint64_t seed) {
 uint64_t seed() { return current_seed; }
 void set_sm(int sm) { pretended = Device{sm, 4, size_t{sm >= 90 ? 227u : 163u} << 10}; }
 void set_recorder(std::function<void(std::function<void()>)> r) { recorder = std::move(r); }
+bool is_recording() { return recorder != nullptr; }
+void set_other_streams(void (*queue)(Stream, std::function<void()>)) { queue_elsewhere = queue; }
 
 void queue(std::function<void()> work) {
   if (recorder)
@@ -66,6 +69,11 @@ void queue(std::function<void()> work) {
 void queue_launch(std::function<void()> launch) {
   quintet::Device::current().counters().launch();
   queue(std::move(launch));
+}
+void queue_launch(std::function<void()> launch, Stream other) {
+  QT_ASSERT(queue_elsewhere != nullptr);
+  quintet::Device::current().counters().launch();
+  queue_elsewhere(other, std::move(launch));
 }
 
 void run(const Launch& how, const Body& body) {

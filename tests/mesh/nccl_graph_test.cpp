@@ -1,0 +1,337 @@
+// Recordings with collectives in them (CUDA graphs), of emulated GPUs that talk over the fake of NCCL: what
+// is repeated, what the watchdog, the check of the order and the time that a device stands still know of it.
+
+#include <future>
+#include <set>
+
+#include "kernels/simt/emulator/emulator.h"
+#include "runtime/device/gpu_ops.h"
+#include "runtime/optim/adafactor/adafactor.h"
+#include "runtime/trainer/batch_rows.h"
+#include "tests/layouts/expect.h"
+#include "tests/mesh/fake_nccl/fake_stream.h"
+#include "tests/mesh/over_nccl.h"
+
+namespace quintet::testing {
+namespace {
+
+namespace emulator = emulated::simt::emulator;
+
+/// A GPU of each rank, its stream the null stream.
+class NcclGraphs : public Nccl {
+ protected:
+  void SetUp() override {
+    Nccl::SetUp();
+    set_fake_capture({emulator::is_recording, emulator::queue});
+    emulator::set_other_streams([](Stream stream, std::function<void()> work) {
+      static_cast<FakeStream*>(stream.handle)->add(std::move(work));
+    });
+    for (int rank = 0; rank < 4; ++rank) gpus_.push_back(emulated::open_device(90));
+  }
+  Device& gpu(int rank) { return *gpus_[static_cast<size_t>(rank)]; }
+  /// `body` on every rank, its GPU being the thread's.
+  std::string over_gpus(int count, const std::function<void(Comm&)>& body, Job job = {}) {
+    job.device = [this](int rank) -> Device& { return gpu(rank); };
+    return over_nccl(
+        count,
+        [&](Comm& comm) {
+          const Device::Use use(comm.device());
+          body(comm);
+        },
+        job);
+  }
+
+ private:
+  std::vector<std::unique_ptr<Device>> gpus_;
+};
+
+/// Work of a rank that has been run once, recorded.
+struct Repeatable {
+  std::unique_ptr<RecordedCollectives> collectives;
+  std::unique_ptr<Recording> recording;
+
+  Repeatable(Comm& comm, const std::function<void()>& work) {
+    work();
+    collectives = comm.record();
+    recording = comm.device().record([&] {
+      work();
+      collectives->close();
+    });
+  }
+  void launch() const {
+    collectives->launch([this] { recording->launch(); });
+  }
+};
+
+struct Trained {
+  std::vector<Metrics> metrics;
+  HostArrays parameters;  // this rank's blocks
+  std::vector<bool> launched;
+  std::vector<int64_t> launches;  // of each step
+  Traffic::Table traffic;
+};
+
+class ShardedSteps : public NcclGraphs {
+ protected:
+  /// What each rank makes of some steps.
+  std::map<int, Trained> train(const Training& training, const Partitioning& partitioning,
+                               bool graph,
+                               const std::function<LossFunction(LossFunction, Comm&)>& wrap = {}) {
+    int count = 1;
+    for (const MeshAxis& axis : partitioning.mesh) count *= axis.size;
+    std::mutex mutex;
+    std::map<int, Trained> runs;
+    const auto body = [&](Comm& comm) {
+      const Mesh mesh(partitioning.mesh, &comm);
+      const Sharding sharding(mesh, partitioning.rules);
+      const Sharding::Use use(sharding);
+      Trained run = train(training, comm, graph, wrap);
+      const std::lock_guard lock(mutex);
+      runs[comm.rank()] = std::move(run);
+    };
+    EXPECT_EQ(over_gpus(count, body), "");
+    return runs;
+  }
+
+ private:
+  Trained train(const Training& training, Comm& comm, bool graph,
+                const std::function<LossFunction(LossFunction, Comm&)>& wrap) {
+    const std::unique_ptr<BaseModel> model = make_model(training);
+    model->parameters().initialize(key_from_seed(7));
+    LossFunction loss = loss_of(*model);
+    if (wrap) loss = wrap(loss, comm);
+    Trainer trainer(loss, model->parameters(), adafactor({.min_dim_size_to_factor = 16}),
+                    {.num_microbatches = training.microbatches,
+                     .reduction = training.reduction,
+                     .interleave = training.interleave,
+                     .learning_rate = [](int64_t) { return 0.01F; },
+                     .step_graph = graph},
+                    key_from_seed(9));
+    Trained run;
+    for (int64_t step = 0; step < training.steps; ++step) {
+      comm.set_step(step);
+      const int64_t before = comm.device().counters().read().launches;
+      run.metrics.push_back(
+          trainer.train(local_rows(make_batch(training, step), training.microbatches)).metrics);
+      run.launches.push_back(comm.device().counters().read().launches - before);
+      run.launched.push_back(trainer.launched_graph());
+    }
+    for (const ParamInfo& info : model->parameters().all())
+      run.parameters[info.name] = info.value.to_host();
+    run.traffic = comm.traffic().table();
+    return run;
+  }
+};
+
+void expect_same_bits(const Trained& got, const Trained& want) {
+  for (size_t step = 0; step < want.metrics.size(); ++step)
+    for (const auto& [name, metric] : want.metrics[step])
+      EXPECT_EQ(got.metrics[step].at(name).total, metric.total) << name << " of step " << step;
+  for (const auto& [name, array] : want.parameters)
+    EXPECT_EQ(got.parameters.at(name).bytes, array.bytes) << name;
+  EXPECT_EQ(got.traffic, want.traffic);
+}
+
+TEST_F(ShardedSteps, AreRecordedOnceAndGiveTheBitsOfThoseThatAreNot) {
+  const Training training{.num_layers = 1, .rows = 4, .steps = 3, .optimizer = {}};
+  Training turns = training;
+  turns.microbatches = 2;
+  turns.interleave = true;
+  Training once = training;
+  once.microbatches = 2;
+  once.reduction = GradientReduction::step;
+  const std::tuple<Training, std::vector<int>, int> cases[] = {{training, {2, 1}, 1},
+                                                               {training, {2, 1}, 2},
+                                                               {training, {1, 2}, 1},
+                                                               {once, {2, 2}, 2},
+                                                               {turns, {1, 2}, 1}};
+  for (const auto& [what, sizes, parameter_dims] : cases) {
+    SCOPED_TRACE(describe(what, sizes, 1, parameter_dims));
+    const Partitioning layout = partitioning(sizes, 1, parameter_dims);
+    const auto plain = train(what, layout, false), runs = train(what, layout, true);
+    EXPECT_EQ(fake_unjoined_streams(), 0);
+    for (const auto& [rank, run] : runs) {
+      EXPECT_EQ(run.launched, (std::vector<bool>{false, true, true}));
+      expect_same_bits(run, plain.at(rank));
+      EXPECT_LT(4 * run.launches.back(), plain.at(rank).launches.back());
+    }
+  }
+}
+
+// Recorded collectives are met by recorded ones alone.
+TEST_F(ShardedSteps, ThatOneRankCannotRecordAreRunByAll) {
+  const Training training{.num_layers = 1, .rows = 4, .steps = 3, .optimizer = {}};
+  const Partitioning layout = partitioning({2, 1}, 1, 2);
+  const auto wrap = [](const LossFunction& loss, Comm& comm) -> LossFunction {
+    return [&, loss](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
+      StepLoss result = loss(batch, begin, end, key);
+      if (comm.rank() == 1) comm.device().synchronize();
+      return result;
+    };
+  };
+  const auto plain = train(training, layout, false);
+  ::testing::internal::CaptureStderr();
+  const auto runs = train(training, layout, true, wrap);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "steps are not recorded as a graph: a wait for the device cannot be recorded\n");
+  for (const auto& [rank, run] : runs) {
+    EXPECT_EQ(run.launched, std::vector<bool>(3));
+    expect_same_bits(run, plain.at(rank));
+  }
+}
+
+TEST_F(ShardedSteps, OfRanksThatTalkThroughTheHostAreNotRecorded) {
+  ::testing::internal::CaptureStderr();
+  run_threads({.count = 2, .device = &gpu(0)}, [&](Comm& comm) {
+    const Device::Use use_device(gpu(0));
+    const Mesh mesh({{"data", 2}}, &comm);
+    const Sharding sharding(mesh, {{"batch", {"data"}}});
+    const Sharding::Use use(sharding);
+    Parameters none;
+    StepGraph graph(
+        none, [](const HostArrays&, Key, const auto&) {}, true);
+    for (int step = 0; step < 3; ++step) graph.run({}, {})();
+    EXPECT_FALSE(graph.launched());
+  });
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "steps are not recorded as a graph: its ranks talk through ordinary memory\n");
+}
+
+TEST_F(NcclGraphs, ACollectiveThatHangsInALaunchIsNamedByWhoHasNotComeToIt) {
+  std::promise<void> end;
+  const std::shared_future<void> hung = end.get_future().share();
+  std::atomic<int> launches{0};
+  const auto body = [&](Comm& comm) {
+    std::vector<float> x(8);
+    const Repeatable step(comm, [&] {
+      comm.world().all_reduce(x.data(), 8, DType::f32).wait();
+      if (comm.rank() == 1)
+        emulator::queue([&] {
+          if (++launches == 4) hung.wait();  // the first was no launch
+        });
+      comm.world().all_reduce(x.data(), 5, DType::f32).wait();
+      comm.world().all_reduce(x.data(), 3, DType::f32).wait();
+    });
+    for (int i = 0; i < 3; ++i) {
+      comm.set_step(10 + i);
+      step.launch();
+    }
+    comm.device().synchronize();
+  };
+  const std::string ended = over_gpus(
+      2, body,
+      {.collective_timeout = 0.5, .at_end = [&, once = std::make_shared<std::once_flag>()] {
+         std::call_once(*once, [&] { end.set_value(); });
+       }});
+  EXPECT_TRUE(has(ended, "rank 1 on ") &&
+              has(ended, "its device has not come to all_reduce over world of 5 elements") &&
+              has(ended, "step 12"))
+      << ended;
+}
+
+TEST_F(NcclGraphs, ARankThatDoesNotLaunchIsWaitedForWhereItsCollectiveIs) {
+  const auto body = [](Comm& comm) {
+    std::vector<float> x(8);
+    const Repeatable step(comm, [&] { comm.world().all_reduce(x.data(), 8, DType::f32).wait(); });
+    step.launch();
+    if (comm.rank() == 0) return;
+    step.launch();
+  };
+  const std::string ended =
+      over_gpus(2, body, {.collective_timeout = 0.5, .at_end = [] {
+                            fake<decltype(release_fake_ranks)>("release_fake_ranks")();
+                          }});
+  EXPECT_TRUE(has(ended, "rank 1 on ") && has(ended, "has waited") &&
+              has(ended, "all_reduce over world of 8 elements (collective 2)"))
+      << ended;
+}
+
+TEST_F(NcclGraphs, AnErrorDuringALaunchAbortsAllCommunicators) {
+  const int before = aborts();
+  std::promise<void> end;
+  const std::shared_future<void> hung = end.get_future().share();
+  std::atomic<int> reached{0};
+  const auto body = [&](Comm& comm) {
+    const Mesh mesh({{"data", 2}, {"model", 2}}, &comm);
+    std::vector<float> x(8);
+    const Repeatable step(comm, [&] {
+      mesh.group({"model"}).all_reduce(x.data(), 8, DType::f32).wait();
+      emulator::queue([&] {
+        if (++reached > 4) hung.wait();
+      });
+      mesh.group({"data"}).all_reduce(x.data(), 8, DType::f32).wait();
+    });
+    comm.world().barrier();
+    set_fault(FakeFault::link);
+    step.launch();
+  };
+  const std::string ended =
+      over_gpus(4, body, {.at_end = [&, once = std::make_shared<std::once_flag>()] {
+                  std::call_once(*once, [&] { end.set_value(); });
+                }});
+  EXPECT_TRUE(has(ended, "NCCL: remote process exited")) << ended;
+  EXPECT_EQ(aborts() - before, 4 * 3);
+}
+
+TEST_F(NcclGraphs, LaunchesOfDifferentCollectivesAreNamed) {
+  std::mutex mutex;
+  std::set<std::string> messages;
+  over_gpus(3, [&](Comm& comm) {
+    std::vector<float> x(64);
+    const Group all = comm.world();
+    try {
+      const Repeatable step(comm, [&] {
+        comm.rank() == 2 && emulator::is_recording()
+            ? all.all_gather(x.data(), x.data() + 8, 8, DType::f32).wait()
+            : all.all_reduce(x.data(), 8, DType::f32).wait();
+      });
+      for (int i = 0; i < 64; ++i) {
+        comm.set_step(i);
+        step.launch();
+      }
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kPeer);
+      const std::lock_guard lock(mutex);
+      messages.insert(error.what());
+    }
+  });
+  ASSERT_EQ(messages.size(), 1u);
+  EXPECT_TRUE(has(*messages.begin(), "called all_reduce over world of 8 elements, step 0") &&
+              has(*messages.begin(), "rank 2 on "))
+      << *messages.begin();
+}
+
+TEST_F(NcclGraphs, ARankWhoseDeviceIsSlowStandsStillLessThanThoseThatWaitForIt) {
+  std::array<double, 3> stalled{};
+  const auto body = [&](Comm& comm) {
+    float x = 1;
+    const Repeatable step(comm, [&] {
+      if (comm.rank() == 1)
+        emulator::queue([] {
+          // delay: a kernel's work
+          std::this_thread::sleep_for(std::chrono::milliseconds(40));
+        });
+      comm.world().all_reduce(&x, 1, DType::f32).wait();
+    });
+    comm.take_stalled_seconds();
+    for (int i = 0; i < 5; ++i) step.launch();
+    comm.device().synchronize();
+    stalled[static_cast<size_t>(comm.rank())] = comm.take_stalled_seconds();
+    EXPECT_EQ(comm.take_stalled_seconds(), 0);
+  };
+  EXPECT_EQ(over_gpus(3, body), "");
+  EXPECT_GT(stalled[0], stalled[1] + 0.1);
+  EXPECT_GT(stalled[2], stalled[1] + 0.1);
+}
+
+TEST_F(NcclGraphs, AGroupThatWasNotUsedBeforeIsNotRecorded) {
+  over_gpus(2, [](Comm& comm) {
+    float x = 1;
+    const auto collectives = comm.record();
+    EXPECT_THROW(comm.device().record([&] { comm.world().all_reduce(&x, 1, DType::f32).wait(); }),
+                 NotRecordable);
+  });
+}
+
+}  // namespace
+}  // namespace quintet::testing
