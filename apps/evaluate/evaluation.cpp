@@ -155,8 +155,10 @@ int run_evaluation(EvaluationConfig config, const Ranks& ranks, const ProviderOf
       check_whole(losses.has_value(), loaded->weights,
                   "eval_script.evaluate.training_evaluator_cls: losses");
       evaluator.emplace(*provider, config.dataset, config.model, config.evaluator);
-      check_whole(evaluator->scores(), loaded->weights,
-                  "quintet eval: scores, which a metric of this task is made of,");
+      check_whole(
+          evaluator->scores_whole(), loaded->weights,
+          "quintet eval: scores of a model with experts, which a metric of this task is made "
+          "of,");
     }
     if (losses &&
         !evaluate_losses(*losses, *config.model->model, *loaded, asked, peers, *summaries))

@@ -26,7 +26,8 @@ class Answerer {
   Answerer(const InferenceConfig& config, const std::shared_ptr<const CheckpointReader>& checkpoint,
            SharedMemoryGroup* ranks, bool leads)
       : config_(config),
-        weights_(config.mode == "score" || config.restore.fallback_seed
+        weights_((config.mode == "score" && !scores_packed(*config.model->model)) ||
+                         config.restore.fallback_seed
                      ? weights_of(config.weights, checkpoint)
                      : weights_to_generate(config.weights, checkpoint)) {
     weights_.ranks = ranks;
@@ -37,20 +38,22 @@ class Answerer {
     const std::string warning = initialized_text(
         load_for(weights_, *checkpoint, *config.model->model, config.restore.fallback_seed));
     if (leads) fmt::print(stderr, "{}", warning);
-    if (config.mode != "score") {
+    const bool scores = config.mode == "score";
+    if (!scores || scores_packed(*config.model->model)) {
       predictor_.emplace(*config.model, std::nullopt, weights_);
       if (!Device::current().is_cpu()) drop_packed(*config.model->model, weights_);
-    } else if (config.model->config != nullptr) {
+    }
+    if (scores && config.model->config != nullptr)
       returns_intermediates_ = config.model->config->arguments(config.model->name + ".score_batch")
                                    .get<bool>("return_intermediates");
-    }
   }
   WeightType weights() const { return weights_.type; }
 
   std::vector<data::Inference> answer(const data::Batch& batch, Key key) const {
     std::vector<data::Inference> answers(static_cast<size_t>(batch.rows));
-    if (!predictor_) {
-      const auto tokens = config_.model->model->score_tokens(batch.features);
+    if (config_.mode == "score") {
+      const auto tokens = predictor_ ? predictor_->score(batch.features)
+                                     : config_.model->model->score_tokens(batch.features);
       const std::vector<double> scores = tokens.sums();
       for (size_t i = 0; i < answers.size(); ++i) {
         answers[i].score = scores[i];
@@ -260,9 +263,11 @@ int run_inference(const InferenceConfig& config, const Ranks& ranks,
                   const ProviderOf& provider_of) {
   config.check();
   const InferenceRanks division(ranks, model_ranks_of(config.partitioner.num_partitions, ranks));
-  QT_CHECK(config.mode != "score" || division.group() == nullptr,
-           "infer: scores are computed by ranks that have the whole model; leave num_partitions at "
-           "1, so that ranks share the examples alone");
+  QT_CHECK(
+      config.mode != "score" || division.group() == nullptr || scores_packed(*config.model->model),
+      "infer: scores of a model with experts are computed by ranks that have the whole model; "
+      "leave "
+      "num_partitions at 1, so that ranks share the examples alone");
   StopRequests stop({});
   const data::ProviderPtr provider = provider_of(config.dataset);
   if (config.verify_vocabs) verify_matching_vocabs(*config.model, *provider);

@@ -3,6 +3,7 @@
 #include "apps/config/decoding_config.h"
 #include "apps/model/weights/stored_parameters.h"
 #include "data/vocabularies/vocabulary.h"
+#include "models/decoding/teacher_forced.h"
 #include "runtime/base/memory/memory.h"
 #include "runtime/execution/reshard.h"
 
@@ -108,6 +109,21 @@ decoding::Decodes Predictor::predict(const HostArrays& batch, Key key) const {
                          : decoding::predict_encoder_decoder(on, batch, options);
   };
   return device_ != nullptr ? run(*device_) : run(*network_);
+}
+
+BaseModel::TokenScores Predictor::score(const HostArrays& batch) const {
+  HostArray weights = unscaled_loss_weights(batch, {});
+  BaseModel::TokenScores tokens{
+      decoding::target_log_probs(*network_, batch, std::as_const(weights).as<float>()), {}};
+  for (size_t i = 0; const float w : std::as_const(weights).as<float>())
+    tokens.scores.as<float>()[i++] *= w;
+  tokens.weights = std::move(weights);
+  return tokens;
+}
+
+bool scores_packed(const BaseModel& model) {
+  return Device::current().is_cpu() && !model.spec().decoder.has_experts() &&
+         !model.spec().encoder_has_experts();
 }
 
 decoding::Answers Predictor::answer(const HostArrays& batch,

@@ -5,6 +5,7 @@
 #include "kernels/logits/logits.h"
 #include "models/decoding/cpu/transformer_decoder.h"
 #include "models/decoding/search/filters.h"
+#include "models/decoding/teacher_forced.h"
 #include "tests/decode/decode_fixture.h"
 #include "tests/harness/device.h"
 
@@ -141,6 +142,16 @@ void expect_near(std::span<const float> want, const auto& got) {
     EXPECT_NEAR(got[i], static_cast<double>(want[i]), kScoreTolerance) << "number " << i;
 }
 
+/// The sum of a row's, as packed parameters have them.
+std::vector<double> packed_scores(const ModelSpec& spec, const HostArrays& parameters,
+                                  const HostArrays& batch) {
+  const PackedNetwork network(spec, source_of(parameters));
+  const HostArray weights = unscaled_loss_weights(batch, {});
+  return BaseModel::TokenScores{
+      target_log_probs(network, batch, std::as_const(weights).as<float>()), {}}
+      .sums();
+}
+
 TEST(DecodeGolden, ScoresOfTargetsAndOfTheirTokensAreThoseOfScoreBatch) {
   if (!have_fixtures()) GTEST_SKIP() << "no " << decode_file("cases.json");
   const Json config = Json::read(decode_file("cases.json"))["config"];
@@ -150,6 +161,9 @@ TEST(DecodeGolden, ScoresOfTargetsAndOfTheirTokensAreThoseOfScoreBatch) {
                           ->score_tokens(read_safetensors(decode_file("encdec.batch.safetensors")));
   expect_near(outputs.at("encdec_token_scores").as<float>(), tokens.scores.as<float>());
   expect_near(outputs.at("encdec_score_batch").as<float>(), tokens.sums());
+  expect_near(outputs.at("encdec_score_batch").as<float>(),
+              packed_scores(spec_from(parameters, config), parameters,
+                            read_safetensors(decode_file("encdec.batch.safetensors"))));
   const HostArrays of_decoder = read_safetensors(decode_file("decoder_only.params.safetensors"));
   const HostArrays batch = read_safetensors(decode_file("decoder_only.batch.safetensors"));
   for (const bool bidirectional : {true, false}) {
@@ -157,6 +171,8 @@ TEST(DecodeGolden, ScoresOfTargetsAndOfTheirTokensAreThoseOfScoreBatch) {
     SCOPED_TRACE(kind);
     const auto model = decoder_only_from(of_decoder, config, bidirectional);
     expect_near(outputs.at(kind + "_score_batch").as<float>(), model->score_tokens(batch).sums());
+    expect_near(outputs.at(kind + "_score_batch").as<float>(),
+                packed_scores(model->spec(), of_decoder, batch));
   }
 }
 

@@ -8,8 +8,9 @@
 #include <numeric>
 #include <thread>
 
+#include "models/base_model.h"
 #include "models/decoding/cpu/transformer_decoder.h"
-#include "models/network.h"
+#include "models/decoding/teacher_forced.h"
 #include "tests/decode/random_parameters.h"
 #include "tests/harness/threads.h"
 
@@ -114,6 +115,85 @@ TEST(TensorParallel, ADecoderGivesOneRanksBits) {
   auto config = small_config<TransformerConfig>();
   config.num_layers = 2;
   expect_ranks_agree(spec_of(config), parameters_of<DecoderOnlyTransformer>(config, 0.25F));
+}
+
+/// Odd rows: tokens missing in the middle, weighted padding, no inputs, no weights, a prefix.
+HostArrays odd_batch(bool with_inputs) {
+  const int64_t rows = 5;
+  HostArrays batch;
+  const auto make = [&](const std::string& name, int32_t factor) {
+    HostArray& array = batch[name] = HostArray(DType::i32, {rows, kLength});
+    for (int32_t i = 0; int32_t & id : array.as<int32_t>()) id = ++i * factor % 300 + 1;
+    return array.as<int32_t>();
+  };
+  const auto targets = make("decoder_target_tokens", 37), input = make("decoder_input_tokens", 41);
+  const auto weights = make("decoder_loss_weights", 0),
+             prefix = make("decoder_causal_attention", 0);
+  for (size_t i = 0; i < prefix.size(); ++i) prefix[i] = i % kLength < 3;
+  targets[2] = 0, weights[2] = 0;  // in the middle
+  for (size_t t = 5; t < kLength; ++t) targets[kLength + t] = input[kLength + t] = 0;  // weighted
+  targets[kLength + 1] = 0;
+  for (size_t t = 0; t < kLength; ++t) weights[3 * kLength + t] = 0;
+  if (!with_inputs) return batch;
+  const auto inputs = make("encoder_input_tokens", 43);
+  inputs[4] = inputs[8] = 0;
+  for (size_t t = 0; t < kLength; ++t) inputs[2 * kLength + t] = 0;
+  inputs[kLength + 3] = inputs[kLength + 8] = 0;
+  return batch;
+}
+
+void expect_scores_agree(const BaseModel& model, const Arrays& parameters) {
+  const HostArrays batch = odd_batch(!model.spec().decoder_only());
+  const HostArray weights = unscaled_loss_weights(batch, {});
+  const auto score = [&](SharedMemoryGroup* ranks) {
+    use_threads(2);
+    const PackedNetwork network(
+        model.spec(),
+        [&](const std::string& name) {
+          const HostArray& array = parameters.at(name);
+          return View::of(array.as<float>().data(), array.shape);
+        },
+        WeightType::f32, ranks);
+    const HostArray found = target_log_probs(network, batch, weights.as<float>());
+    return std::vector<float>(found.as<float>().begin(), found.as<float>().end());
+  };
+  const std::vector<float> alone = score(nullptr);
+  const auto whole = model.score_tokens(batch);
+  for (size_t i = 0; i < alone.size(); ++i)
+    EXPECT_NEAR(alone[i] * weights.as<float>()[i], whole.scores.as<float>()[i], 2e-5) << i;
+  for (const int size : {2, 3}) {
+    const SharedMemoryGroup::File file;
+    std::vector<std::thread> ranks;
+    for (int rank = 0; rank < size; ++rank)
+      ranks.emplace_back([&, rank] {
+        SharedMemoryGroup group(file.path(), {rank, size}, {.timeout_seconds = 0, .end = {}});
+        EXPECT_EQ(score(&group), alone) << "rank " << rank << " of " << size;
+      });
+    for (std::thread& rank : ranks) rank.join();
+  }
+}
+
+template <class Model, class... More>
+void expect_scores_agree_of(const auto& config, const Arrays& parameters, More... more) {
+  Model model(config, LossOptions{}, more...);
+  model.parameters().load(parameters);
+  expect_scores_agree(model, parameters);
+}
+
+TEST(TensorParallel, ScoresAreOneRanksBits) {
+  T5Config config = encoder_decoder();
+  for (const bool tied : {true, false}) {
+    SCOPED_TRACE(tied);
+    config.logits_via_embedding = tied;
+    expect_scores_agree_of<EncoderDecoderModel>(config, parameters_of<Transformer>(config, 0.25F));
+  }
+  auto decoder = small_config<TransformerConfig>();
+  decoder.num_layers = 2;
+  for (const bool bidirectional : {true, false}) {
+    SCOPED_TRACE(bidirectional);
+    expect_scores_agree_of<DecoderOnlyModel>(
+        decoder, parameters_of<DecoderOnlyTransformer>(decoder, 0.25F), bidirectional);
+  }
 }
 
 TEST(TensorParallel, MoreRanksThanHeadsAreRefused) {

@@ -11,6 +11,7 @@ import sys
 import e2e
 from device_test import has_emulator
 from e2e import QUINTET, quintet
+from judged import TASK as JUDGED
 from serving import FREE, Server, in_threads, serving, trained
 
 TEXTS = ["words: 1234", "number: nine", "words: 7", "words: 42", "number: twelve"]
@@ -61,6 +62,35 @@ def test_infer_and_eval_share_examples_between_groups_of_ranks(folder):
                 assert same.read_bytes() == file.read_bytes(), file
 
 
+def test_scores_are_one_ranks_bit_for_bit(folder):
+    """infer's, and those that a metric is made of: by eval, and inside a run whose mesh shards the parameters."""
+    texts = folder / "texts.jsonl"
+    texts.write_text("".join(json.dumps({"inputs": text, "targets": f"{i} {text}"}) + "\n" for i, text in enumerate([*TEXTS, "", "words: 5"])))
+    (folder / "pairs.tsv").write_text("".join(f"row {i}\t{'no' if i % 3 else 'yes'}\n" for i in range(11)))
+    (folder / "judged.gin").write_text(JUDGED.format(file=folder / "pairs.tsv", results="None"))
+    judged = [f"--gin_file={folder}/judged.gin", "--gin.train_script.train.infer_eval_dataset_cfg=@infer_eval/utils.DatasetConfig()",
+              "--gin.infer_eval/utils.DatasetConfig.mixture_or_task_name='judged'", "--gin.infer_eval/utils.DatasetConfig.batch_size=2"]
+    run = folder / "run"
+    ranks(2, *e2e.tiny(run, 4, *judged, "--gin.partitioning.PjitPartitioner.num_partitions=2"))
+    infer = ["infer", f"--model_dir={run}", f"--input={texts}", "--batch_size=2", "--mode=score"]
+    quintet(*infer, f"--output_dir={folder / 'alone'}")
+    expected = next((folder / "alone").glob("*-score.jsonl-00000-of-00001"))
+    assert len(expected.read_text().splitlines()) == 7 and "NaN" not in expected.read_text()
+    evaluate = ["eval", f"--model_dir={run}"]
+    metrics = quintet(*evaluate, f"--output_dir={folder / 'metrics'}").out
+    assert "auc-roc" in metrics, metrics
+    for count, partitions in ((2, 2), (4, 2), (3, 1)):
+        out = folder / f"{count}x{partitions}"
+        ranks(count, *infer, f"--output_dir={out}", f"--num_partitions={partitions}")
+        assert (out / expected.name).read_bytes() == expected.read_bytes(), (count, partitions)
+        files = folder / f"metrics{count}x{partitions}"
+        told = ranks(count, *evaluate, f"--output_dir={files}", f"--num_partitions={partitions}")
+        assert told.out == metrics, (count, partitions, told)
+        for name in ("judged-000004.jsonl", "judged-metrics.jsonl"):
+            one = (folder / "metrics" / "inference_eval" / name).read_bytes()
+            assert (files / "inference_eval" / name).read_bytes() == one == (run / "inference_eval" / name).read_bytes(), (name, count)
+
+
 def test_the_evaluation_inside_a_run_decodes_on_the_meshs_shards(folder):
     decode = ["--gin.train_script.train.infer_eval_dataset_cfg=@infer_eval/utils.DatasetConfig()",
               "--gin.infer_eval/utils.DatasetConfig.mixture_or_task_name='number_to_words'",
@@ -91,22 +121,24 @@ def test_the_evaluation_inside_a_run_needs_a_ranks_share_of_memory(folder):
     model_kib = 2 * (4 + 8) * 512 * 512 * 4 // 1024 + 4 * 3 * 512 * 4096 * 4 // 1024  # attention and MLPs: 122 MB
     zero = ["--gin.partitioning.standard_logical_axis_rules.parameter_partitioning_dims=2",
             "--gin.partitioning.PjitPartitioner.logical_axis_rules=@partitioning.standard_logical_axis_rules()"]
+    (folder / "pairs.tsv").write_text("a\tyes\nb\tno\n")
+    (folder / "judged.gin").write_text(JUDGED.format(file=folder / "pairs.tsv", results="None"))
     peaks = {}
-    for decodes in ("None", "@infer_eval/utils.DatasetConfig()"):
-        run = folder / f"run{len(decodes)}"
-        command = e2e.tiny(run, 3, *sizes, *zero, f"--gin.train_script.train.infer_eval_dataset_cfg={decodes}",
-                           "--gin.infer_eval/utils.DatasetConfig.mixture_or_task_name='number_to_words'",
-                           "--gin.infer_eval/utils.DatasetConfig.batch_size=2", "--gin.seqio.Evaluator.num_examples=2")
-        if decodes == "None":
-            command = [flag for flag in command if "infer_eval/" not in flag and "Evaluator" not in flag]
+    for task in (None, "number_to_words", "judged"):  # judged: a metric of predictions and one of scores
+        run = folder / f"run-{task}"
+        cfg = "@infer_eval/utils.DatasetConfig()" if task else "None"
+        command = e2e.tiny(run, 3, f"--gin_file={folder}/judged.gin", *sizes, *zero, f"--gin.train_script.train.infer_eval_dataset_cfg={cfg}")
+        if task:
+            command += [f"--gin.infer_eval/utils.DatasetConfig.mixture_or_task_name='{task}'",
+                        "--gin.infer_eval/utils.DatasetConfig.batch_size=2", "--gin.seqio.Evaluator.num_examples=2"]
         done = subprocess.run([*MPIRUN, "4", sys.executable, "-c", PEAKS, str(run) + "-peak", QUINTET, *map(str, command)],
                               capture_output=True, timeout=240 * e2e.PATIENCE, stdin=subprocess.DEVNULL,
                               env=dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive"))
         assert done.returncode == 0, done
-        peaks[decodes] = max(int(pathlib.Path(f"{run}-peak{rank}").read_text()) for rank in range(4))
-    more = peaks["@infer_eval/utils.DatasetConfig()"] - peaks["None"]
-    # A quarter, and one parameter at a time; all of it, gathered and packed, is twice the model.
-    assert more < 0.75 * model_kib, (peaks, model_kib)
+        peaks[task] = max(int(pathlib.Path(f"{run}-peak{rank}").read_text()) for rank in range(4))
+    for task in ("number_to_words", "judged"):
+        # A quarter, and one parameter at a time; all of it, gathered and packed, is twice the model.
+        assert peaks[task] - peaks[None] < 0.75 * model_kib, (peaks, model_kib)
 
 
 def test_what_cannot_be_shared_is_refused(folder):
@@ -114,7 +146,6 @@ def test_what_cannot_be_shared_is_refused(folder):
     infer = ["infer", f"--model_dir={run}", "--task=number_words", f"--output_dir={folder / 'out'}"]
     for count, arguments, words in (
             (3, [*infer, "--num_partitions=2"], "num_partitions = 2: it must divide the 3 ranks"),
-            (2, [*infer, "--num_partitions=2", "--mode=score"], "scores are computed by ranks that have the whole model"),
             (3, ["generate", f"--model_dir={run}", "words: 1"], "3 ranks for 2 attention heads")):
         refused = ranks(count, *arguments, expect=2).err
         assert words in refused, refused

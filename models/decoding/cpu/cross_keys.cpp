@@ -13,6 +13,23 @@ int64_t cross_floats(const StackSpec& decoder, int64_t length) {
          SharedKeys::floats(length, decoder.layer.head_dim);
 }
 
+std::vector<SharedKeys> lay_out_cross(const StackSpec& decoder, const Sequences& sequences,
+                                      std::shared_ptr<float>& memory) {
+  int64_t floats = 0;
+  for (int64_t i = 0; i < sequences.items(); ++i)
+    floats += cross_floats(decoder, sequences.length(i));
+  memory = HugeArena().allocate(floats);
+  float* next = memory.get();
+  std::vector<SharedKeys> keys;
+  for (int64_t layer = 0; layer < decoder.num_layers; ++layer)
+    for (int64_t i = 0; i < sequences.items(); ++i)
+      for (int64_t h = 0; h < decoder.layer.num_heads; ++h) {
+        keys.push_back(SharedKeys::at(next, sequences.length(i), decoder.layer.head_dim));
+        next += SharedKeys::floats(sequences.length(i), decoder.layer.head_dim);
+      }
+  return keys;
+}
+
 void finish_encoding(const PackedNetwork& network, const Sequences& sequences,
                      std::span<float> encoded, std::span<const SharedKeys> keys) {
   const LayerConfig& layer_config = network.spec().decoder.layer;

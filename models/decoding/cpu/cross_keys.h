@@ -2,6 +2,7 @@
 // What cross-attention reads: keys and values of every layer, made once an input from the encoder's
 // output and shared by all rows that decode it.
 
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -9,6 +10,10 @@
 #include "models/decoding/cpu/prefill.h"
 
 namespace quintet::decoding {
+
+/// Slots for keys and values, [layers, items, heads], in one block of memory.
+std::vector<SharedKeys> lay_out_cross(const StackSpec& decoder, const Sequences& sequences,
+                                      std::shared_ptr<float>& memory);
 
 /// Floats of an input's keys and values in all layers.
 int64_t cross_floats(const StackSpec& decoder, int64_t length);

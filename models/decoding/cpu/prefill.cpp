@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <exception>
 
-#include "kernels/decode_attention/decode_attention.h"
 #include "models/decoding/cpu/experts.h"
 #include "models/decoding/network/layer.h"
 
@@ -41,6 +40,7 @@ struct StackRun {
   const PackedStack& stack;
   const Sequences& sequences;
   const KeyValueSink& sink;
+  const EncodedKeys& encoded;
   const LayerConfig& sizes;
   SharedMemoryGroup* const ranks;
   const int64_t rows, heads, joined, block;  // heads, joined: this rank's
@@ -57,10 +57,11 @@ struct StackRun {
   std::exception_ptr error;  // of the threads
 
   StackRun(const PackedNetwork& network, const PackedStack& layers, const Sequences& s,
-           const KeyValueSink& key_value_sink)
+           const KeyValueSink& key_value_sink, const EncodedKeys& encoded_keys)
       : stack(layers),
         sequences(s),
         sink(key_value_sink),
+        encoded(encoded_keys),
         sizes(network.spec().decoder.layer),
         ranks(network.ranks()),
         rows(s.size()),
@@ -103,10 +104,7 @@ struct StackRun {
         next += SharedKeys::floats(length(i), sizes.head_dim);
       }
   }
-  int64_t length(int64_t item) const {
-    return sequences.begin[static_cast<size_t>(item + 1)] -
-           sequences.begin[static_cast<size_t>(item)];
-  }
+  int64_t length(int64_t item) const { return sequences.length(item); }
   int64_t item_of(int64_t row) const {
     return std::upper_bound(sequences.begin.begin(), sequences.begin.end(), row) -
            sequences.begin.begin() - 1;
@@ -120,17 +118,17 @@ class SequenceBackend {
   SequenceBackend(StackRun& run, Part part) : run_(run), part_(part) {}
 
   void project(size_t layer, const PackedAttention& attention) {
-    const int64_t joined = run_.joined;
+    const int64_t joined = run_.joined, width = attention.in.n();  // of cross-attention: queries
     for_blocks_of_thread([&](int64_t first, int64_t count) {
       packed_.pack_normalized(x(first), count, run_.sizes.emb_dim, attention.norm.data(),
                               kNormEpsilon);
-      block_.resize(static_cast<size_t>(count * 3 * joined));
+      block_.resize(static_cast<size_t>(count * width));
       multiply(packed_, attention.in, {0, attention.in.panels()},
-               [&](const Tile& tile) { store_tile(tile, block_.data(), 3 * joined); });
+               [&](const Tile& tile) { store_tile(tile, block_.data(), width); });
       for (int64_t r = 0; r < count; ++r) {
-        const float* row = block_.data() + r * 3 * joined;
+        const float* row = block_.data() + r * width;
         std::copy_n(row, joined, query(first + r));
-        keep(layer, first + r, row + joined, row + 2 * joined);
+        if (width > joined) keep(layer, first + r, row + joined, row + 2 * joined);
       }
     });
 #pragma omp barrier
@@ -144,7 +142,22 @@ class SequenceBackend {
 #pragma omp barrier
     meet_ranks();
   }
-  void attend_cross(size_t) { QT_ASSERT(false); }  // whole sequences are encoders' and prefixes
+  void attend_cross(size_t layer) {
+    const int64_t items = run_.sequences.items(), units = items * run_.heads;
+    for (int64_t u = part_.begin(units); u < part_.end(units); ++u) {
+      const int64_t item = u / run_.heads, head = u % run_.heads;
+      const SharedKeys& keys = run_.encoded.keys[static_cast<size_t>(
+          (static_cast<int64_t>(layer) * items + item) * run_.heads + head)];
+      const int64_t limit = run_.encoded.limits[static_cast<size_t>(item)];
+      queries_.clear();
+      for (int64_t i = 0; i < run_.length(item); ++i)
+        ask(run_.sequences.begin[static_cast<size_t>(item)] + i, head, limit, nullptr, keys.length,
+            limit == 0);
+      attend_shared(queries_, keys, run_.sizes.head_dim, scratch_);
+    }
+#pragma omp barrier
+    meet_ranks();
+  }
 
   void add_product(const PackedMatrix& w) {
     for_blocks_of_thread([&](int64_t first, int64_t count) {
@@ -248,7 +261,7 @@ class SequenceBackend {
     const int64_t n = run_.length(item), d = run_.sizes.head_dim;
     const int64_t first = run_.sequences.begin[static_cast<size_t>(item)];
     const int32_t* positions = run_.sequences.positions.data() + first;
-    const bool contiguous = positions[n - 1] == n - 1;
+    const bool contiguous = positions[n - 1] == n - 1 && std::is_sorted(positions, positions + n);
     if (!contiguous) bias_.resize(static_cast<size_t>(n * n));
     queries_.clear();
     for (int64_t i = 0; i < n; ++i) {
@@ -257,13 +270,19 @@ class SequenceBackend {
         for (int64_t k = 0; k < n; ++k) bias_[static_cast<size_t>(i * n + k)] = bias[positions[k]];
         bias = bias_.data() + i * n;
       }
-      float* q = query(first + i) + head * d;
-      queries_.push_back({.query = q,
-                          .out = q,
-                          .limit = run_.sequences.limits[static_cast<size_t>(first + i)],
-                          .bias = bias});
+      ask(first + i, head, run_.sequences.limits[static_cast<size_t>(first + i)], bias, n, false);
     }
     attend_shared(queries_, run_.keys[static_cast<size_t>(item * run_.heads + head)], d, scratch_);
+  }
+
+  /// What a token asks of its keys; of those to which masks allow none, all `keys` alike.
+  void ask(int64_t token, int64_t head, int64_t limit, const float* bias, int64_t keys,
+           bool masked) {
+    float* q = query(token) + head * run_.sizes.head_dim;
+    masked = masked || run_.sequences.is_uniform(token);
+    if (masked) std::fill_n(q, run_.sizes.head_dim, 0.0F);
+    queries_.push_back(
+        {.query = q, .out = q, .limit = masked ? keys : limit, .bias = masked ? nullptr : bias});
   }
 
   /// x += the packed rows w
@@ -284,9 +303,10 @@ class SequenceBackend {
 }  // namespace
 
 std::vector<float> run_stack(const PackedNetwork& network, const PackedStack& stack,
-                             const Sequences& sequences, const KeyValueSink& sink) {
+                             const Sequences& sequences, const KeyValueSink& sink,
+                             const EncodedKeys& encoded_keys) {
   if (sequences.size() == 0) return {};
-  StackRun run(network, stack, sequences, sink);
+  StackRun run(network, stack, sequences, sink, encoded_keys);
 #pragma omp parallel
   {
     SequenceBackend backend(run, {omp_get_thread_num(), omp_get_num_threads()});

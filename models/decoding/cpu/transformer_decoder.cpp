@@ -41,27 +41,6 @@ Sequences without_padding(std::span<const int32_t> tokens, std::span<const int32
   return s;
 }
 
-/// Slots for cross-attention's keys and values, [layers, items, heads], in one block of memory.
-std::vector<SharedKeys> lay_out_cross(const StackSpec& decoder, const Sequences& sequences,
-                                      std::shared_ptr<float>& memory) {
-  const auto length = [&](int64_t item) {
-    return sequences.begin[static_cast<size_t>(item + 1)] -
-           sequences.begin[static_cast<size_t>(item)];
-  };
-  int64_t floats = 0;
-  for (int64_t i = 0; i < sequences.items(); ++i) floats += cross_floats(decoder, length(i));
-  memory = HugeArena().allocate(floats);
-  float* next = memory.get();
-  std::vector<SharedKeys> keys;
-  for (int64_t layer = 0; layer < decoder.num_layers; ++layer)
-    for (int64_t i = 0; i < sequences.items(); ++i)
-      for (int64_t h = 0; h < decoder.layer.num_heads; ++h) {
-        keys.push_back(SharedKeys::at(next, length(i), decoder.layer.head_dim));
-        next += SharedKeys::floats(length(i), decoder.layer.head_dim);
-      }
-  return keys;
-}
-
 }  // namespace
 
 void TransformerDecoder::begin(std::span<const int32_t> tokens, int64_t batch, int64_t length,
