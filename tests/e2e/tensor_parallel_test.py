@@ -124,7 +124,7 @@ def test_the_evaluation_inside_a_run_needs_a_ranks_share_of_memory(folder):
     (folder / "pairs.tsv").write_text("a\tyes\nb\tno\n")
     (folder / "judged.gin").write_text(JUDGED.format(file=folder / "pairs.tsv", results="None"))
     peaks = {}
-    for task in (None, "number_to_words", "judged"):  # judged: a metric of predictions and one of scores
+    for task in (None, "judged"):  # judged: a metric of predictions and one of scores
         run = folder / f"run-{task}"
         cfg = "@infer_eval/utils.DatasetConfig()" if task else "None"
         command = e2e.tiny(run, 3, f"--gin_file={folder}/judged.gin", *sizes, *zero, f"--gin.train_script.train.infer_eval_dataset_cfg={cfg}")
@@ -136,9 +136,9 @@ def test_the_evaluation_inside_a_run_needs_a_ranks_share_of_memory(folder):
                               env=dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive"))
         assert done.returncode == 0, done
         peaks[task] = max(int(pathlib.Path(f"{run}-peak{rank}").read_text()) for rank in range(4))
-    for task in ("number_to_words", "judged"):
-        # A quarter, and one parameter at a time; all of it, gathered and packed, is twice the model.
-        assert peaks[task] - peaks[None] < 0.75 * model_kib, (peaks, model_kib)
+    print(f"peaks of a rank, KiB: {peaks}; the model {model_kib}")
+    # A quarter, and one parameter at a time; all of it, gathered and packed, is twice the model.
+    assert peaks["judged"] - peaks[None] < 0.75 * model_kib, (peaks, model_kib)
 
 
 def test_what_cannot_be_shared_is_refused(folder):
