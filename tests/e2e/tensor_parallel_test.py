@@ -123,22 +123,23 @@ def test_the_evaluation_inside_a_run_needs_a_ranks_share_of_memory(folder):
             "--gin.partitioning.PjitPartitioner.logical_axis_rules=@partitioning.standard_logical_axis_rules()"]
     (folder / "pairs.tsv").write_text("a\tyes\nb\tno\n")
     (folder / "judged.gin").write_text(JUDGED.format(file=folder / "pairs.tsv", results="None"))
-    peaks = {}
-    for task in (None, "judged"):  # judged: a metric of predictions and one of scores
-        run = folder / f"run-{task}"
+    run, peaks = folder / "run", {}
+    # After training nothing is left to do but to restore, and to evaluate where that is asked for.
+    for what, task in (("train", None), ("restore", None), ("evaluate", "judged")):  # judged: by predictions and by scores
         cfg = "@infer_eval/utils.DatasetConfig()" if task else "None"
         command = e2e.tiny(run, 3, f"--gin_file={folder}/judged.gin", *sizes, *zero, f"--gin.train_script.train.infer_eval_dataset_cfg={cfg}")
         if task:
-            command += [f"--gin.infer_eval/utils.DatasetConfig.mixture_or_task_name='{task}'",
+            command += [f"--gin.infer_eval/utils.DatasetConfig.mixture_or_task_name='{task}'", "--gin.train_script.train.run_eval_before_training=True",
                         "--gin.infer_eval/utils.DatasetConfig.batch_size=2", "--gin.seqio.Evaluator.num_examples=2"]
-        done = subprocess.run([*MPIRUN, "4", sys.executable, "-c", PEAKS, str(run) + "-peak", QUINTET, *map(str, command)],
+        done = subprocess.run([*MPIRUN, "4", sys.executable, "-c", PEAKS, str(folder / f"{what}-peak"), QUINTET, *map(str, command)],
                               capture_output=True, timeout=240 * e2e.PATIENCE, stdin=subprocess.DEVNULL,
                               env=dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive"))
         assert done.returncode == 0, done
-        peaks[task] = max(int(pathlib.Path(f"{run}-peak{rank}").read_text()) for rank in range(4))
+        peaks[what] = max(int((folder / f"{what}-peak{rank}").read_text()) for rank in range(4))
+    assert (run / "inference_eval" / "judged-000003.jsonl").exists()
     print(f"peaks of a rank, KiB: {peaks}; the model {model_kib}")
     # A quarter, and one parameter at a time; all of it, gathered and packed, is twice the model.
-    assert peaks["judged"] - peaks[None] < 0.75 * model_kib, (peaks, model_kib)
+    assert peaks["evaluate"] - peaks["restore"] < 0.75 * model_kib, (peaks, model_kib)
 
 
 def test_what_cannot_be_shared_is_refused(folder):
