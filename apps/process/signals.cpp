@@ -1,16 +1,19 @@
 #include "apps/process/signals.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/stacks.h"
 #include "runtime/base/thread.h"
+#include "runtime/mpi/launcher.h"
 
 namespace quintet {
 namespace {
@@ -18,6 +21,8 @@ namespace {
 std::atomic<int> g_received = 0;  // what a handler may touch is global by nature; others read it
 static_assert(std::atomic<int>::is_always_lock_free);
 std::array<struct sigaction, kStopSignals.size()> g_former;
+std::atomic<pid_t> g_sender = 0;  // of the first signal
+sem_t g_asked;                    // posted then
 
 const char* name_of_signal(int number) {
   switch (number) {
@@ -38,7 +43,7 @@ const char* name_of_signal(int number) {
 /// second beyond a limit, by systemd with SIGTERM.
 bool is_repeated(int number) { return number == SIGHUP || number == SIGXCPU; }
 
-void on_signal(int number) {
+void on_signal(int number, siginfo_t* info, void*) {
   const int saved = errno;  // of whatever this interrupts
   if (g_received != 0 && is_repeated(number)) return;
   if (g_received != 0 && !is_repeated(g_received)) {
@@ -47,10 +52,21 @@ void on_signal(int number) {
     _exit(128 + number);
   }
   g_received = number;
+  g_sender = info->si_pid;
+  sem_post(&g_asked);
   constexpr char kMessage[] =
       "\nstopping: finishing what was begun and saving; again to quit at once\n";
   (void)!write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1);
   errno = saved;
+}
+
+/// An mpirun that has passed its SIGTERM on would soon kill this rank.
+void hold_launcher_while_saving() {
+  constexpr std::chrono::minutes kMost(10);  // for a rank that hangs
+  const pid_t sender = g_sender.exchange(0);
+  if (!mpi::hold_launcher(sender)) return;
+  std::this_thread::sleep_for(kMost);
+  mpi::release_launcher();
 }
 
 }  // namespace
@@ -62,10 +78,12 @@ void start_signal_thread() {
        {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGPIPE, kStackSignal})
     sigdelset(&sent, own);
   pthread_sigmask(SIG_BLOCK, &sent, nullptr);
+  sem_init(&g_asked, 0, 0);
   start_thread("to receive signals", [sent] {
     pthread_setname_np(pthread_self(), "signals");
     pthread_sigmask(SIG_UNBLOCK, &sent, nullptr);
-    for (;;) pause();
+    for (;;)
+      if (sem_wait(&g_asked) == 0) hold_launcher_while_saving();
   }).detach();
 }
 
@@ -76,8 +94,8 @@ StopRequests::StopRequests(std::filesystem::path model_dir)
   g_received = 0;
   struct sigaction action;
   std::memset(&action, 0, sizeof(action));
-  action.sa_handler = on_signal;
-  action.sa_flags = SA_RESTART;  // a write that is under way is not disturbed
+  action.sa_sigaction = on_signal;
+  action.sa_flags = SA_RESTART | SA_SIGINFO;  // a write that is under way is not disturbed
   sigemptyset(&action.sa_mask);
   for (size_t i = 0; i < kStopSignals.size(); ++i) {
     sigaction(kStopSignals[i], nullptr, &g_former[i]);
@@ -89,6 +107,8 @@ StopRequests::StopRequests(std::filesystem::path model_dir)
 StopRequests::~StopRequests() {
   for (size_t i = 0; i < kStopSignals.size(); ++i)
     sigaction(kStopSignals[i], &g_former[i], nullptr);
+  g_sender = 0;
+  mpi::release_launcher();
   // What follows the first one must not kill the process, whose work is saved, on its way to exit 75.
   if (is_repeated(g_received))
     for (const int following : {SIGHUP, SIGXCPU, SIGTERM}) signal(following, SIG_IGN);

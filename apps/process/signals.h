@@ -5,7 +5,8 @@
 //   while (step < last && !stop.reason()) train_step();
 //
 // The first signal only sets a flag, so that the step can be finished and saved; the second ends
-// the process at once, as the signal itself would. SIGHUP and SIGXCPU come in numbers and never
+// the process at once, as the signal itself would. Where mpirun passes on its own, it stands still until the object
+// goes, or for 10 minutes (runtime/mpi/launcher.h). SIGHUP and SIGXCPU come in numbers and never
 // count as the second; SIGHUP that was ignored when the process began (nohup) stays so. One object
 // at a time.
 

@@ -14,6 +14,12 @@ TrainLoop::TrainLoop(TrainConfig config, Ranks& ranks, const ProviderOf& provide
       saver_(run_, non_finite_) {}
 
 int TrainLoop::run() {
+  const int code = run_steps();
+  run_.ranks.highest(0);  // all have saved: an mpirun that stood still may kill ranks from here on
+  return code;
+}
+
+int TrainLoop::run_steps() {
   summarizer_.emplace(run_, non_finite_);
   restore(run_, batch_source_);
   write_run_files(run_);

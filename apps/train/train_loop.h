@@ -32,6 +32,7 @@ class TrainLoop {
   int run();
 
  private:
+  int run_steps();
   void show_progress();
   std::optional<data::Batch> next_batch();
   /// Why there was none: all ranks stop at the same step, whichever was asked to.

@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "runtime/mpi/call.h"
+#include "runtime/mpi/launcher.h"
 
 namespace quintet::mpi {
 namespace {
@@ -110,6 +111,7 @@ Session::Session(int timeout_seconds) : timeout_seconds_(timeout_seconds) {
 Session::~Session() {
   if (!active_) return;
   if (std::uncaught_exceptions() > 0) return;  // main reports it and calls fail
+  release_launcher();
   MPI_Finalize();
 }
 
@@ -150,6 +152,7 @@ std::optional<int> Session::rank_of_process() {
 
 void Session::fail(ExitCode code) {
   end_at_alarm("", code, 3);
+  release_launcher();
   if (rank_of_process()) MPI_Abort(MPI_COMM_WORLD, static_cast<int>(code));
   _exit(static_cast<int>(code));
 }

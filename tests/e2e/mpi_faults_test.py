@@ -2,6 +2,7 @@
 of a save, a rank that is slower than the others."""
 
 import os
+import pathlib
 import random
 import re
 import shutil
@@ -47,6 +48,34 @@ def test_sigterm_to_mpirun_leaves_no_process_and_a_whole_checkpoint(folder):
     assert steps_of(folder / "run")[-1] in range(5, 200)
     mpirun(2, *tiny(folder / "run", 200, *arguments))
     e2e.assert_same_run(folder / "whole", folder / "run", 200)
+
+
+def test_sigterm_to_a_plain_mpirun_waits_for_a_save_that_takes_long(folder):
+    """mpirun would kill its ranks a second after its signal: it stands still until all have saved, and then leaves no process."""
+    run = [*with_fault("fsync:1+=SLEEP700", folder / "run"), QUINTET,
+           *map(str, tiny(folder / "run", 100000, "--gin.EVAL_PERIOD=200000", "--gin.utils.SaveCheckpointConfig.period=200000", *MESHES["zero"]))]
+    process = subprocess.Popen([*MPIRUN, "-n", "2", *run], stderr=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT, stdin=subprocess.DEVNULL)
+    wait_for(lambda: steps_of(folder / "run") or process.poll() is not None, 60)
+    process.send_signal(signal.SIGTERM)
+    began = time.time()
+    result = finished(process)
+    seconds = time.time() - began
+    wait_for(lambda: not processes_of(folder / "run"), 20)
+    assert len(steps_of(folder / "run")) == 2 and seconds > 3, (steps_of(folder / "run"), seconds, result)
+    assert "stopped by SIGTERM and saved" in result.err, result
+
+
+def test_an_mpirun_that_stands_still_goes_on_when_its_ranks_die(folder):
+    run = [*with_fault("fsync:1+=SLEEP700", folder / "run"), QUINTET,
+           *map(str, tiny(folder / "run", 100000, "--gin.EVAL_PERIOD=200000", "--gin.utils.SaveCheckpointConfig.period=200000", *MESHES["zero"]))]
+    process = subprocess.Popen([*MPIRUN, "-n", "2", *run], stderr=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT, stdin=subprocess.DEVNULL)
+    wait_for(lambda: steps_of(folder / "run") or process.poll() is not None, 60)
+    process.send_signal(signal.SIGTERM)
+    status = pathlib.Path(f"/proc/{process.pid}/status")
+    wait_for(lambda: "State:\tT" in status.read_text(), 20)
+    for rank in processes_of(folder / "run"):
+        os.kill(rank, signal.SIGKILL)
+    assert finished(process).code != 0
 
 
 def operations_of(log):
@@ -184,7 +213,7 @@ def test_a_folder_that_another_rank_cannot_write_to_is_reported_at_the_start(fol
 
 
 def test_sigterm_under_the_launcher_saves(folder):
-    """scripts/launch gives ranks the time that a plain mpirun does not."""
+    """With --grace ranks have those seconds."""
     arguments = ["--gin.EVAL_PERIOD=500", "--gin.utils.SaveCheckpointConfig.period=5000", *MESHES["zero"]]
     process = subprocess.Popen([e2e.ROOT / "scripts" / "launch", "-n", "2", "--grace", "8", *map(str, tiny(folder / "run", 2000, *arguments))],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(ENVIRONMENT, QUINTET=QUINTET))

@@ -1,0 +1,105 @@
+#include "runtime/mpi/launcher.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+namespace quintet::mpi {
+namespace {
+
+std::mutex g_mutex;
+int g_held = -1;  // as long as it is open, the launcher stands still
+
+pid_t parent_of(pid_t process) {
+  std::ifstream file(std::filesystem::path("/proc") / std::to_string(process) / "stat");
+  std::string text;
+  std::getline(file, text);
+  const size_t end = text.rfind(')');  // of the name, which may hold anything
+  return end == std::string::npos ? 0 : std::atoi(text.c_str() + std::min(end + 4, text.size()));
+}
+
+bool started_this(pid_t process) {
+  for (pid_t p = parent_of(getpid()); p > 1; p = parent_of(p))
+    if (p == process) return true;
+  return false;
+}
+
+int64_t children_of(pid_t process) {
+  int64_t count = 0;
+  std::error_code ignored;
+  const auto tasks = std::filesystem::path("/proc") / std::to_string(process) / "task";
+  for (const auto& task : std::filesystem::directory_iterator(tasks, ignored)) {
+    std::ifstream file(task.path() / "children");
+    for (pid_t child; file >> child;) ++count;
+  }
+  return count;
+}
+
+bool is_set(const char* name) { return std::getenv(name) != nullptr; }
+
+/// Of a process that stops `launcher` and has it go on when its standard input ends.
+bool start_keeper(pid_t launcher, int input) {
+  const std::string id = std::to_string(launcher);
+  const char* const command[] = {"sh", "-c", "kill -STOP $0; read -r _; kill -CONT $0", id.c_str(),
+                                 nullptr};
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_adddup2(&files, input, 0);
+  for (const int output : {1, 2})
+    posix_spawn_file_actions_addopen(&files, output, "/dev/null", O_WRONLY, 0);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  // Its own group, for the launcher kills those of its ranks; signals as a new process has them.
+  posix_spawnattr_setflags(&attributes,
+                           POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  sigset_t none, all;
+  sigemptyset(&none);
+  sigfillset(&all);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setsigdefault(&attributes, &all);
+  pid_t keeper = 0;
+  const int error = posix_spawn(&keeper, "/bin/sh", &files, &attributes,
+                                const_cast<char* const*>(command), environ);
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&files);
+  return error == 0;
+}
+
+}  // namespace
+
+bool hold_launcher(pid_t sender) {
+  const std::lock_guard lock(g_mutex);
+  const char *ranks = std::getenv("OMPI_COMM_WORLD_SIZE"),
+             *here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+  if (sender <= 1 || ranks == nullptr || here == nullptr || g_held >= 0) return false;
+  // On other hosts a rank may be gone, and nobody here knows.
+  if (std::string_view(ranks) != here) return false;
+  if (is_set("OMPI_MCA_odls_base_sigkill_timeout") || is_set("PRTE_MCA_odls_base_sigkill_timeout"))
+    return false;
+  if (!started_this(sender) || children_of(sender) < std::atoll(ranks)) return false;
+  int pipe[2];
+  if (pipe2(pipe, O_CLOEXEC) != 0) return false;
+  const bool started = start_keeper(sender, pipe[0]);
+  close(pipe[0]);
+  if (started)
+    g_held = pipe[1];
+  else
+    close(pipe[1]);
+  return started;
+}
+
+void release_launcher() {
+  const std::lock_guard lock(g_mutex);
+  if (g_held >= 0) close(g_held);
+  g_held = -1;
+}
+
+}  // namespace quintet::mpi
