@@ -50,13 +50,20 @@ def test_sigterm_to_mpirun_leaves_no_process_and_a_whole_checkpoint(folder):
     e2e.assert_same_run(folder / "whole", folder / "run", 200)
 
 
+def ended_while_a_save_takes_long(model_dir):
+    """A plain mpirun that was sent SIGTERM; a save of its ranks takes several seconds."""
+    periods = ["--gin.EVAL_PERIOD=200000", "--gin.utils.SaveCheckpointConfig.period=200000"]
+    run = [*with_fault("fsync:1+=SLEEP700", model_dir), QUINTET, *map(str, tiny(model_dir, 100000, *periods, *MESHES["zero"]))]
+    process = subprocess.Popen([*MPIRUN, "-n", "2", *run], stderr=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT,
+                               stdin=subprocess.DEVNULL)
+    wait_for(lambda: steps_of(model_dir) or process.poll() is not None, 60)
+    process.send_signal(signal.SIGTERM)
+    return process
+
+
 def test_sigterm_to_a_plain_mpirun_waits_for_a_save_that_takes_long(folder):
     """mpirun would kill its ranks a second after its signal: it stands still until all have saved, and then leaves no process."""
-    run = [*with_fault("fsync:1+=SLEEP700", folder / "run"), QUINTET,
-           *map(str, tiny(folder / "run", 100000, "--gin.EVAL_PERIOD=200000", "--gin.utils.SaveCheckpointConfig.period=200000", *MESHES["zero"]))]
-    process = subprocess.Popen([*MPIRUN, "-n", "2", *run], stderr=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT, stdin=subprocess.DEVNULL)
-    wait_for(lambda: steps_of(folder / "run") or process.poll() is not None, 60)
-    process.send_signal(signal.SIGTERM)
+    process = ended_while_a_save_takes_long(folder / "run")
     began = time.time()
     result = finished(process)
     seconds = time.time() - began
@@ -66,16 +73,15 @@ def test_sigterm_to_a_plain_mpirun_waits_for_a_save_that_takes_long(folder):
 
 
 def test_an_mpirun_that_stands_still_goes_on_when_its_ranks_die(folder):
-    run = [*with_fault("fsync:1+=SLEEP700", folder / "run"), QUINTET,
-           *map(str, tiny(folder / "run", 100000, "--gin.EVAL_PERIOD=200000", "--gin.utils.SaveCheckpointConfig.period=200000", *MESHES["zero"]))]
-    process = subprocess.Popen([*MPIRUN, "-n", "2", *run], stderr=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT, stdin=subprocess.DEVNULL)
-    wait_for(lambda: steps_of(folder / "run") or process.poll() is not None, 60)
-    process.send_signal(signal.SIGTERM)
+    process = ended_while_a_save_takes_long(folder / "run")
     status = pathlib.Path(f"/proc/{process.pid}/status")
     wait_for(lambda: "State:\tT" in status.read_text(), 20)
     for rank in processes_of(folder / "run"):
         os.kill(rank, signal.SIGKILL)
-    assert finished(process).code != 0
+    try:
+        assert finished(process, 20).code != 0
+    finally:
+        process.kill()
 
 
 def operations_of(log):
