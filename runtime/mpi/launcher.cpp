@@ -18,12 +18,25 @@ namespace {
 std::mutex g_mutex;
 int g_held = -1;  // as long as it is open, the launcher stands still
 
+std::filesystem::path place_of(pid_t process) {
+  return std::filesystem::path("/proc") / std::to_string(process);
+}
+
 pid_t parent_of(pid_t process) {
-  std::ifstream file(std::filesystem::path("/proc") / std::to_string(process) / "stat");
+  std::ifstream file(place_of(process) / "stat");
   std::string text;
   std::getline(file, text);
   const size_t end = text.rfind(')');  // of the name, which may hold anything
   return end == std::string::npos ? 0 : std::atoi(text.c_str() + std::min(end + 4, text.size()));
+}
+
+/// Slurm's daemon waits before it kills, and serves others: it is not stopped.
+bool is_mpirun(pid_t process) {
+  std::string name;
+  std::ifstream(place_of(process) / "comm") >> name;
+  for (const char* known : {"mpirun", "mpiexec", "orterun", "prterun"})
+    if (name.starts_with(known)) return true;
+  return false;
 }
 
 bool started_this(pid_t process) {
@@ -35,8 +48,8 @@ bool started_this(pid_t process) {
 int64_t children_of(pid_t process) {
   int64_t count = 0;
   std::error_code ignored;
-  const auto tasks = std::filesystem::path("/proc") / std::to_string(process) / "task";
-  for (const auto& task : std::filesystem::directory_iterator(tasks, ignored)) {
+  for (const auto& task :
+       std::filesystem::directory_iterator(place_of(process) / "task", ignored)) {
     std::ifstream file(task.path() / "children");
     for (pid_t child; file >> child;) ++count;
   }
@@ -84,7 +97,8 @@ bool hold_launcher(pid_t sender) {
   if (std::string_view(ranks) != here) return false;
   if (is_set("OMPI_MCA_odls_base_sigkill_timeout") || is_set("PRTE_MCA_odls_base_sigkill_timeout"))
     return false;
-  if (!started_this(sender) || children_of(sender) < std::atoll(ranks)) return false;
+  if (!is_mpirun(sender) || !started_this(sender) || children_of(sender) < std::atoll(ranks))
+    return false;
   int pipe[2];
   if (pipe2(pipe, O_CLOEXEC) != 0) return false;
   const bool started = start_keeper(sender, pipe[0]);
