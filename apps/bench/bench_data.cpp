@@ -272,7 +272,9 @@ void measure_data_ranks(const Options& options, const mpi::Session& session) {
     return serve_batches(mail, ranks, session.rank() - 1, *task, config,
                          converter_of(config, options.is_lm()), session.hosts(), 1);
   ServiceClient client(mail, {.data_ranks = ranks, .seed = *config.seed}, session.hosts());
-  for (int i = 0; i < 4 * ranks.count; ++i) client.next();  // what was made ahead
+  // What was made ahead, and a batch of each part, whose stream then has filled its buffers.
+  for (int64_t i = 0; i < std::max<int64_t>(4 * ranks.count, options.virtual_shards); ++i)
+    client.next();
   Counts counts;
   double seconds = 0;
   for (const auto start = Clock::now(); (seconds = seconds_since(start)) < options.seconds;)
@@ -294,7 +296,8 @@ void measure(const Options& options) {
   const VocabularyPtr vocabulary = open_vocabulary(options);
   const auto task = make_task(options, vocabulary);
   Batches batches = open_batches(*task, config_of(options), options.is_lm());
-  batches.next();  // opens files
+  // Streams of all parts open files and fill their buffers.
+  for (int64_t i = 0; i < options.virtual_shards; ++i) batches.next();
   const double start = thread_seconds();
   const auto wall_start = Clock::now();
   Counts counts;
