@@ -31,6 +31,7 @@ struct ExecutionContext {
   Device* device = nullptr;             // nullptr: the process's (Device::use)
   const Sharding* sharding = nullptr;   // nullptr: one rank has every array
   Tape* tape = nullptr;                 // ops append themselves; nullptr while none records
+  Tape* region_of = nullptr;            // its region runs unrecorded, to be computed again (remat)
   Backward* backward = nullptr;         // runs gradients
   GatherCache* gather_cache = nullptr;  // of the trainer whose step this is
   Turns* turns = nullptr;               // of work that others take turns with
@@ -47,7 +48,9 @@ struct ExecutionContext {
   /// This thread's. A thread starts with none of these.
   static const ExecutionContext& current();
   /// Whether gradients run: sums over ranks may then stay open, the tape takes them.
-  bool in_backward() const { return backward != nullptr && tape == nullptr; }
+  bool in_backward() const {
+    return backward != nullptr && tape == nullptr && region_of == nullptr;
+  }
 };
 
 namespace internal {

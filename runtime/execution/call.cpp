@@ -42,12 +42,6 @@ Tensors run_unsharded(const Op& op, const Tensors& inputs, const std::vector<Res
   return outputs;
 }
 
-Tensor resharded_activation(const Tensor& x, const Layout& to) {
-  Tape::Reshards* const reshards = Tape::reshards();
-  if (reshards == nullptr) return resharded(x, to);
-  return reshards->take(x, to, ExecutionContext::current().tape != nullptr);
-}
-
 /// Operands where a plan wants them. Gathered parameters die with it.
 class Operands {
  public:
@@ -82,6 +76,19 @@ class Operands {
   std::vector<bool> gathered_;
 };
 
+/// What the op's gradient will want resharded as the op does, where it computes more than that operand's own.
+std::vector<std::pair<Tensor, Layout>> wanted_again(const Op& op, const Tensors& inputs,
+                                                    const Plan& plan) {
+  std::vector<std::pair<Tensor, Layout>> wanted;
+  for (size_t i = 0; i < inputs.size() && !plan.in_phases; ++i) {
+    if (!op.rule.inputs[i].again || inputs[i].layout() == plan.inputs[i]) continue;
+    Tensors others = inputs;
+    others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
+    if (any_needs_grad(others)) wanted.emplace_back(inputs[i], plan.inputs[i]);
+  }
+  return wanted;
+}
+
 /// The op on a mesh: operands go where the plan wants them, results where the rules do.
 Tensors run_sharded(const Op& op, const Tensors& inputs, std::vector<ResultShape> shapes,
                     const Attrs& attrs, const OutputMask& make, const Sharding& sharding) {
@@ -102,6 +109,7 @@ Tensors run_sharded(const Op& op, const Tensors& inputs, std::vector<ResultShape
   }
   const ExecutionContext& context = ExecutionContext::current();
   if (context.log != nullptr) context.log->op(op, operands.all(), outputs, plan);
+  gather_ahead();
   launch(op, operands.all(), outputs, attrs);
   operands.drop();
   if (!context.in_backward())
@@ -131,7 +139,11 @@ Tensors call(const Op& op, const Tensors& inputs, const Attrs& attrs, const Outp
   if (record) {
     for (Tensor& t : outputs)
       if (t) t.set_needs_grad(true);
-    tape->record({&op, inputs, outputs, attrs, nullptr});
+    Node node{&op, inputs, outputs, attrs};
+    if (context.sharding != nullptr)
+      node.wanted_again =
+          wanted_again(op, inputs, planned(op, inputs, shapes, attrs, make, *context.sharding));
+    tape->record(std::move(node));
   }
   return outputs;
 }

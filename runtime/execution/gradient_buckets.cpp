@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <utility>
 
 #include "runtime/op/op.h"
@@ -14,8 +15,8 @@ constexpr int64_t kBucketBytes = 8 << 20;
 // then.
 constexpr size_t kLast = 12;
 constexpr int64_t kLastBytes = 4 << 20;
-// A layer's gradients wait for each other up to so many.
-constexpr int64_t kLayerBytes = 64 << 20;
+// Gradients of a layer wait for each other up to so many: a layer of T5 XXL, of which 8 ranks have a share each.
+constexpr int64_t kLayerBytes = 128 << 20;
 // Gradients that may wait for the links at once. A decoder's backward pass makes them faster than links
 // between hosts take them, an encoder's, of longer rows, slower.
 constexpr int64_t kSentBytes = int64_t{4} << 30;
@@ -56,8 +57,10 @@ bool GradientBuckets::joins(const Bucket& bucket, const Tensor& leaf, const Tens
   if (bucket.waiting.empty()) return true;
   if (!bucket.route.takes_several()) return false;
   if (bucket.bytes + grad.bytes() <= kBucketBytes) return true;
-  const std::string_view layer = layers_.layer_of(leaf);
-  return !layer.empty() && layer == layers_.layer_of(bucket.waiting.back().leaf);
+  // Deferred weight gradients come behind the first ones of the next layer: two layers may mix.
+  std::set<std::string_view> layers{layers_.layer_of(leaf)};
+  for (const Waiting& waiting : bucket.waiting) layers.insert(layers_.layer_of(waiting.leaf));
+  return layers.size() <= 2 && !layers.contains({});
 }
 
 void GradientBuckets::finish() {

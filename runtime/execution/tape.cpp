@@ -36,7 +36,13 @@ class Gradients {
   void complete(const Tensor& tensor) {
     const auto found = grads_.find(tensor.id());
     if (found == grads_.end() || found->second.sum.layout() == tensor.layout()) return;
+    found->second.scattered = scatters(found->second.sum.layout(), tensor.layout());
     found->second.moving.emplace(std::move(found->second.sum), tensor.layout());
+  }
+  /// Whether it is being scattered over the ranks that made it: who uses it gathers again.
+  bool is_scattered(const Tensor& tensor) const {
+    const auto found = grads_.find(tensor.id());
+    return found != grads_.end() && found->second.scattered;
   }
   /// Whether what there is will be, or is being, brought to the layout of `tensor`.
   bool moves(const Tensor& tensor) const {
@@ -54,12 +60,24 @@ class Gradients {
     take_turn();
     return arrived.moving->wait();
   }
+  /// The gradient of `tensor` in whatever layout it has.
+  Tensor take_as_is(const Tensor& tensor) {
+    const auto found = grads_.find(tensor.id());
+    return found == grads_.end() ? Tensor() : std::move(found->second.sum);
+  }
 
  private:
   struct Arrived {
     Tensor sum;
     std::optional<AsyncReshard> moving = {};
+    bool scattered = false;
   };
+  static bool scatters(const Layout& from, const Layout& to) {
+    return std::ranges::any_of(from.partial, [&](const std::string& axis) {
+      return std::ranges::any_of(
+          to.dims, [&](const MeshAxes& axes) { return std::ranges::count(axes, axis) > 0; });
+    });
+  }
   std::unordered_map<const void*, Arrived> grads_;
 };
 
@@ -68,9 +86,10 @@ class Gradients {
 /// Gradients run while it lives.
 class Backward {
  public:
-  Backward(Tape& tape, const std::vector<Node>& nodes, GradientBuckets& buckets)
+  Backward(Tape& tape, const Tensors& inputs, GradientBuckets& buckets)
       : tape_(tape), buckets_(buckets) {
-    for (const Node& node : nodes) {
+    for (const Tensor& input : inputs) inputs_.insert(input.id());
+    for (const Node& node : tape.nodes_) {
       for (const Tensor& output : node.outputs) outputs_.insert(output.id());
       for (const Tensor& input : node.inputs) ++to_come_[input.id()];
       exchanges_ += node.exchanges ? 1 : 0;
@@ -80,7 +99,9 @@ class Backward {
   Backward& operator=(const Backward&) = delete;
 
   Tape& tape() { return tape_; }
-  bool is_leaf(const Tensor& x) const { return !outputs_.contains(x.id()); }
+  /// One of the region's, which the tape's owner takes as they are.
+  bool is_input(const Tensor& x) const { return inputs_.contains(x.id()); }
+  bool is_leaf(const Tensor& x) const { return !outputs_.contains(x.id()) && !is_input(x); }
   void add(const Tensor& leaf, Tensor grad) {
     buckets_.add(leaf, std::move(grad), to_come_[leaf.id()]);
   }
@@ -89,9 +110,41 @@ class Backward {
   /// The node's gradient of this input is there, or there is none. Whether it was the last.
   bool end(const Tensor& input) { return --to_come_[input.id()] == 0; }
   /// The node is done: nothing that runs now is left to hide its weight gradients behind, unless a
-  /// gradient that it `moves` or a later exchange is.
+  /// gradient that it `moves`, a later exchange or gather is.
   void end_node(bool moves) {
-    if (!moves && exchanges_ == 0) compute_deferred();
+    if (!moves && exchanges_ == 0 && !gathers_follow_) compute_deferred();
+  }
+  /// A gradient is on its way that is scattered, or is not.
+  void overlap(bool is_scattered) {
+    gathers_follow_ |= is_scattered;
+    if (is_scattered)
+      compute_some_deferred();
+    else
+      compute_deferred();
+  }
+  void gather_ahead() {
+    const auto next =
+        std::ranges::find_if(tape_.nodes_.rbegin(), tape_.nodes_.rend(),
+                             [](const Node& node) { return !node.wanted_again.empty(); });
+    if (next != tape_.nodes_.rend())
+      for (const auto& [input, layout] : next->wanted_again)
+        tape_.reshards_.prefetch(input, layout);
+  }
+  /// The gradient of what was computed again (remat).
+  static Tensors of_region(const std::function<Tensors(const Tensors&)>& region, const Node& node,
+                           const Tensors& grads) {
+    Backward& outer = *ExecutionContext::current().backward;
+    Tape tape;
+    Tensors inputs, outputs;
+    {
+      const Tape::Recording recording(tape);
+      for (const Tensor& input : node.inputs) {
+        inputs.push_back(input ? input.detach().set_needs_grad(input.needs_grad()) : Tensor());
+        if (input) tape.reshards_.share(outer.tape_.reshards_, input, inputs.back());
+      }
+      outputs = region(inputs);
+    }
+    return tape.backward(outputs, grads, outer.buckets_, inputs);
   }
 
   /// A weight gradient, deferred.
@@ -101,9 +154,10 @@ class Backward {
     Tensors inputs;
     Attrs attrs;
   };
-  /// Whether it was. What would have to be resharded is computed with the gradient that reshards it.
+  /// Whether it was. What it gathers is gathered now, in the order of other ranks.
   bool defer(Task task) {
-    if (!has_ranks() || !is_leaf(task.parameter) || reshards(task)) return false;
+    if (!has_ranks() || !is_leaf(task.parameter)) return false;
+    gather_operands(task);
     ++to_come_[task.parameter.id()];
     tasks_.push_back(std::move(task));
     if (tasks_.size() > kMostDeferred) compute_first();
@@ -112,19 +166,23 @@ class Backward {
   void compute_deferred() {
     while (!tasks_.empty()) compute_first();
   }
+  /// Half of them: another collective, which the others will hide, comes soon.
+  void compute_some_deferred() {
+    for (size_t left = tasks_.size() / 2; tasks_.size() > left;) compute_first();
+  }
 
  private:
   static bool has_ranks() {
     const Sharding* const sharding = ExecutionContext::current().sharding;
     return sharding != nullptr && sharding->ranks() != nullptr;
   }
-  static bool reshards(const Task& task) {
-    const auto shapes = bind(task.op->name, task.op->rule, task.inputs, task.attrs);
+  static void gather_operands(Task& task) {
+    const auto shapes = quintet::bind(task.op->name, task.op->rule, task.inputs, task.attrs);
     const Plan& plan = planned(*task.op, task.inputs, shapes, task.attrs, {true},
                                *ExecutionContext::current().sharding);
     for (size_t i = 0; i < task.inputs.size(); ++i)
-      if (task.inputs[i].layout() != plan.inputs[i]) return true;
-    return false;
+      if (task.inputs[i].layout() != plan.inputs[i])
+        task.inputs[i] = resharded_activation(task.inputs[i], plan.inputs[i]);
   }
   void compute_first() {
     const Task task = std::move(tasks_.front());
@@ -137,59 +195,19 @@ class Backward {
 
   Tape& tape_;
   GradientBuckets& buckets_;
-  std::unordered_set<const void*> outputs_;
+  std::unordered_set<const void*> outputs_, inputs_;
   std::unordered_map<const void*, int64_t>
-      to_come_;            // gradients that nodes and tasks may still give
-  int64_t exchanges_ = 0;  // still to come
+      to_come_;                  // gradients that nodes and tasks may still give
+  int64_t exchanges_ = 0;        // still to come
+  bool gathers_follow_ = false;  // gradients are scattered, and gathered by who uses them
   std::deque<Task> tasks_;
 };
 
-namespace {
-
-using Region = std::function<Tensors(const Tensors&)>;
-
-Tensors region_vjp(const Region& region, const Node& node, const Tensors& grads) {
-  Tape tape;
-  Tensors inputs, outputs;
-  {
-    Tape::Recording recording(tape);
-    for (const Tensor& input : node.inputs) {
-      inputs.push_back(input ? input.detach().set_needs_grad(input.needs_grad()) : Tensor());
-    }
-    outputs = region(inputs);
-  }
-  tape.backward(outputs, grads);
-  Tensors result;
-  for (const Tensor& input : inputs) result.push_back(input.grad());
-  return result;
-}
-
-}  // namespace
-
-Tape::Reshards* Tape::reshards() {
+ReshardCache* Tape::reshards() {
   const ExecutionContext& context = ExecutionContext::current();
   if (context.tape != nullptr) return &context.tape->reshards_;
+  if (context.region_of != nullptr) return &context.region_of->reshards_;
   return context.backward != nullptr ? &context.backward->tape().reshards_ : nullptr;
-}
-
-Tensor Tape::Reshards::take(const Tensor& x, const Layout& to, bool records) {
-  std::erase_if(kept_, [](const Entry& entry) { return entry.from.unique(); });
-  const auto is = [&](const Entry& entry) {
-    return entry.from.id() == x.id() && entry.to.layout() == to;
-  };
-  if (last_.from && is(last_)) return last_.to;
-  if (const auto kept = std::ranges::find_if(kept_, is); kept != kept_.end()) return kept->to;
-  last_ = {};  // its memory goes before there is more
-  Entry entry{x, resharded(x, to)};
-  const bool again =
-      std::ranges::any_of(seen_, [&](const Tensor& seen) { return seen.id() == x.id(); });
-  if (again) {
-    kept_.push_back(entry);
-    return entry.to;
-  }
-  if (records) seen_.push_back(x);
-  last_ = entry;
-  return entry.to;
 }
 
 void Tape::backward(const Tensor& loss) { backward({loss}, {Tensor::scalar(1)}); }
@@ -203,11 +221,12 @@ void Tape::backward(const Tensors& results, const Tensors& grads) {
   buckets.finish();
 }
 
-void Tape::backward(const Tensors& results, const Tensors& grads, GradientBuckets& buckets) {
+Tensors Tape::backward(const Tensors& results, const Tensors& grads, GradientBuckets& buckets,
+                       const Tensors& inputs) {
   reshards_.end_recording();
-  Backward running(*this, nodes_, buckets);
+  Backward running(*this, inputs, buckets);
   ExecutionContext context = ExecutionContext::current();
-  context.tape = nullptr;
+  context.tape = context.region_of = nullptr;
   context.backward = &running;
   const ContextScope scope(context);
   Gradients pending;
@@ -219,7 +238,7 @@ void Tape::backward(const Tensors& results, const Tensors& grads, GradientBucket
     running.begin(node);
     Tensors arrived;
     for (const Tensor& output : node.outputs) {
-      if (pending.moves(output)) running.compute_deferred();
+      if (pending.moves(output)) running.overlap(pending.is_scattered(output));
       arrived.push_back(pending.take(output));
     }
     Tensors sent(node.inputs.size());
@@ -240,13 +259,17 @@ void Tape::backward(const Tensors& results, const Tensors& grads, GradientBucket
           pending.add(input, std::move(sent[i]));
       }
       if (is_leaf) continue;
-      if (is_last) pending.complete(input);
+      if (is_last && !running.is_input(input)) pending.complete(input);
       moves |= pending.moves(input);
     }
     running.end_node(moves);
   }
   running.compute_deferred();
   reshards_ = {};
+  Tensors of_inputs;
+  for (const Tensor& input : inputs)
+    of_inputs.push_back(input ? pending.take_as_is(input) : Tensor());
+  return of_inputs;
 }
 
 Tensor parameter_gradient(const Tensor& w, const Op& op, const Tensors& inputs,
@@ -261,18 +284,33 @@ void overlap_deferred_gradients() {
     backward->compute_deferred();
 }
 
+void overlap_some_deferred_gradients() {
+  if (Backward* const backward = ExecutionContext::current().backward; backward != nullptr)
+    backward->compute_some_deferred();
+}
+
+void gather_ahead() {
+  if (ExecutionContext::current().in_backward())
+    ExecutionContext::current().backward->gather_ahead();
+}
+
 Tensors remat(const std::function<Tensors(const Tensors&)>& region, const Tensors& inputs) {
   Tape* tape = ExecutionContext::current().tape;
   if (tape == nullptr) return region(inputs);
   Tensors outputs;
   {
-    Tape::Recording paused(nullptr);
+    for (const Tensor& input : inputs)
+      if (input) tape->reshards_.note_input(input);
+    ExecutionContext context = ExecutionContext::current();
+    context.tape = nullptr;
+    context.region_of = tape;
+    const ContextScope scope(context);
     outputs = region(inputs);
   }
   for (Tensor& output : outputs)
     if (output) output.set_needs_grad(true);
   tape->record({nullptr, inputs, outputs, {}, [region](const Node& node, const Tensors& grads) {
-                  return region_vjp(region, node, grads);
+                  return Backward::of_region(region, node, grads);
                 }});
   return outputs;
 }

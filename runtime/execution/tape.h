@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/base/execution_context.h"
+#include "runtime/execution/reshard_cache.h"
 #include "runtime/op/op.h"
 
 namespace quintet {
@@ -20,6 +21,8 @@ struct Node {
   Attrs attrs;
   std::function<Tensors(const Node& node, const Tensors& grads)> gradient = {};
   bool exchanges = false;  // its gradient calls overlap_deferred_gradients()
+  /// Inputs that the op wanted in another layout, where its gradient will want them too.
+  std::vector<std::pair<Tensor, Layout>> wanted_again = {};
 };
 
 class GradientBuckets;
@@ -40,31 +43,19 @@ class Tape {
   /// The same from several results with given gradients.
   void backward(const Tensors& results, const Tensors& grads);
 
-  /// Activations that ops want resharded alike: the last one, which the next op often wants too (the products
-  /// of query, key and value), and those that recorded ops came back to after others (the encoder's output,
-  /// for every layer of the decoder), until no gradient needs them any more.
-  class Reshards {
-   public:
-    Tensor take(const Tensor& x, const Layout& to, bool records);
-    /// Gradients run from here on.
-    void end_recording() { seen_.clear(); }
-
-   private:
-    struct Entry {
-      Tensor from, to;
-    };
-    Entry last_;
-    std::vector<Entry> kept_;
-    Tensors seen_;  // the tape's nodes hold them anyway
-  };
-  /// Those of the tape which records on this thread or whose gradients run; nullptr: there is none.
-  static Reshards* reshards();
+  /// Resharded activations of the tape which records on this thread, or whose gradients or region (remat)
+  /// run; nullptr: there is none.
+  static ReshardCache* reshards();
 
  private:
-  void backward(const Tensors& results, const Tensors& grads, GradientBuckets& buckets);
+  friend class Backward;
+  friend Tensors remat(const std::function<Tensors(const Tensors&)>& region, const Tensors& inputs);
+  /// Gradients of `inputs` come back as they are, sums over ranks open; other leaves' go into the buckets.
+  Tensors backward(const Tensors& results, const Tensors& grads, GradientBuckets& buckets,
+                   const Tensors& inputs = {});
 
   std::vector<Node> nodes_;
-  Reshards reshards_;
+  ReshardCache reshards_;
 };
 
 /// For gradients: that of parameter `w`, by an op which makes nothing else. No other gradient depends
@@ -74,6 +65,10 @@ Tensor parameter_gradient(const Tensor& w, const Op& op, const Tensors& inputs,
 /// For who has started a collective and would wait now: computes the deferred weight gradients, if
 /// there are any, so that they overlap it.
 void overlap_deferred_gradients();
+/// The same where another collective follows soon: half of them.
+void overlap_some_deferred_gradients();
+/// For an op of a gradient that has its operands: what the next nodes' gradients gather starts.
+void gather_ahead();
 
 /// Runs `region(inputs)` without keeping what it computes; the backward pass runs it again (remat).
 /// `region` must be a function of its inputs and of leaf parameters alone.

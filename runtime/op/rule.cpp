@@ -81,8 +81,9 @@ class Parser {
        : c == '~' ? term.statistics
        : c == '^' ? term.per_block
                   : term.fixed) = true;
-    } else if (c == '*' || c == '?' || c == '\'' || c == '#') {
+    } else if (c == '*' || c == '+' || c == '?' || c == '\'' || c == '#') {
       (c == '*'    ? operand.parameter
+       : c == '+'  ? operand.again
        : c == '?'  ? operand.optional
        : c == '\'' ? operand.float32
                    : operand.int32) = true;

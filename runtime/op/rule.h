@@ -26,6 +26,7 @@ struct RuleOperand {
   bool float32 = false;    // whatever the activations' dtype
   bool int32 = false;      // else
   bool parameter = false;  // resharded to where activations are
+  bool again = false;      // where it is resharded, the gradient wants it likewise
   std::vector<RuleTerm> terms;
 };
 

@@ -135,6 +135,11 @@ TEST(LayoutStep, SumsOfGradientsHideBehindWeightGradients) {
   EXPECT_LT(exposed_part("1x4:a1p1", 1e-3), 0.7);
 }
 
+// As many bytes in twice as many collectives; inputs that are gathered again are there before they are wanted.
+TEST(LayoutStep, GathersOfSequenceParallelismHideBackward) {
+  EXPECT_LT(exposed_part("1x4:a1p1s", 1e-3), 0.6);
+}
+
 // One half of the batch computes while the other waits; the embeddings and the loss are left.
 TEST(LayoutStep, SumsOfResultsHideBehindTheOtherHalf) {
   QT_SKIP_SANITIZED();

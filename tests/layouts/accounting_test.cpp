@@ -407,6 +407,33 @@ TEST(SequenceParallelism, SendsWhatTensorParallelismDoesAndGathersInputsAgain) {
   }
 }
 
+// Layers that are computed again send again what they send forward. What ops share they share there too: one gather for
+// query, key and value, one of the encoder's output for all layers, one sum of its gradients; the MLP's input is still
+// there when its gradient wants it.
+TEST(SequenceParallelism, SharesGathersInLayersThatAreComputedAgain) {
+  const Training plain{.num_layers = 3, .optimizer = {}},
+      remat{.remat = true, .num_layers = 3, .optimizer = {}};
+  const int model = 4;
+  const Partitioning on = sequence_parallel(1, model, 1);
+  const auto once = sent_over_model(plain, on), again = sent_over_model(remat, on);
+  const int64_t unit = remat.rows * 32 * 4 * (model - 1) / model;
+  const int64_t inputs = 12 * unit, targets = 8 * unit, encoder_layers = 1;
+  const int64_t forward = 2 * encoder_layers * inputs + 3 * remat.num_layers * targets,
+                of_mlps = encoder_layers * inputs + remat.num_layers * targets, encoded = inputs;
+  EXPECT_EQ(again.at("reduce_scatter") - once.at("reduce_scatter"), forward);
+  EXPECT_EQ(again.at("all_gather") - once.at("all_gather"), forward - of_mlps - encoded);
+}
+
+// And those of parameters: a layer's travel together, in as many scatters as without.
+TEST(Gradients, OfLayersThatAreComputedAgainTravelTogether) {
+  const auto scatters = [](bool remat) {
+    const StepLog log =
+        simulated({.remat = remat, .num_layers = 3, .optimizer = {}}, partitioning({4, 1}, 1, 2));
+    return log.sent().at({"reduce_scatter", "data"});
+  };
+  EXPECT_EQ(scatters(true), scatters(false));
+}
+
 /// Bytes that a layer of a decoder saves for its gradient.
 int64_t saved_by_a_layer(const Partitioning* on) {
   std::array<int64_t, 2> saved{};
