@@ -6,7 +6,6 @@
 #include "runtime/abstract/abstract_device.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/execution_context.h"
-#include "runtime/mesh/sharding.h"
 #include "runtime/trainer/batch_rows.h"
 
 namespace quintet {
@@ -54,7 +53,7 @@ void simulate(const LayoutCase& what, const TrainingLayout& layout, const Simula
   const Device::Use use_device(device);
   const auto comm = abstract_comm(0, job.hosts, device, job.cost);
   const Mesh mesh(layout.mesh(), comm.get());
-  const Sharding sharding(mesh, layout.rules());
+  const Sharding sharding(mesh, layout.rules(), job.network_cost);
   const Sharding::Use use_sharding(sharding);
   MemoryMeter meter;
   const MemoryMeter::Use use_meter(meter);

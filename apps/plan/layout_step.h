@@ -9,6 +9,7 @@
 #include "models/base_model.h"
 #include "runtime/abstract/abstract_collectives.h"
 #include "runtime/abstract/step_clock.h"
+#include "runtime/mesh/sharding.h"
 #include "runtime/optim/optimizer.h"
 #include "runtime/profile/profile.h"
 #include "runtime/trainer/trainer.h"
@@ -34,7 +35,8 @@ struct SimulatedJob {
   std::vector<std::string> hosts;  // of every rank
   Machine machine;
   CollectiveCost cost = {};
-  int64_t memory_bytes = 0;  // of a device; 0: no limit
+  double network_cost = Sharding::kNetworkCost;  // of a byte between hosts, for the planner
+  int64_t memory_bytes = 0;                      // of a device; 0: no limit
 };
 
 /// Only the memory and the collectives of an optimizer.

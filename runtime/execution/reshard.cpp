@@ -75,7 +75,8 @@ class Parts {
 std::vector<ReshardStep> steps_between(const Tensor& x, const Layout& to) {
   const Sharding* sharding = ExecutionContext::current().sharding;
   if (sharding == nullptr || x.absent() || x.layout() == to) return {};
-  return reshard_plan(x.spec(), x.global_slice(), x.layout(), to, sharding->mesh());
+  return reshard_plan(x.spec(), x.global_slice(), x.layout(), to, sharding->mesh(),
+                      sharding->links());
 }
 
 }  // namespace

@@ -89,6 +89,21 @@ const Group& Mesh::replicas(const std::vector<std::string>& axes) const {
   return group(others);
 }
 
+std::vector<std::string> Mesh::axes_between_hosts() const {
+  std::vector<std::string> axes;
+  for (const MeshAxis& axis : axes_)
+    for (int position = 0; comm_ != nullptr && position < size(); ++position) {
+      const int first = position - coordinate(axis.name, position) * stride(axis.name);
+      const auto host_of = [&](int place) -> const std::string& {
+        return comm_->hosts()[static_cast<size_t>(comm_rank(place))];
+      };
+      if (host_of(position) == host_of(first)) continue;
+      axes.push_back(axis.name);
+      break;
+    }
+  return axes;
+}
+
 const Group& Mesh::world() const { return replicas({}); }
 
 std::string to_string(const Mesh& mesh) {

@@ -50,6 +50,8 @@ class Mesh {
   /// Those that differ along all other axes alone: they hold the same block of an array which `axes`
   /// shard.
   const Group& replicas(const std::vector<std::string>& axes) const;
+  /// Axes along which some ranks are on another host than their neighbours: the same on all ranks.
+  std::vector<std::string> axes_between_hosts() const;
   /// All ranks of the mesh, by position.
   const Group& world() const;
   /// Comm rank of a position.

@@ -16,8 +16,8 @@ bool contains(const MeshAxes& axes, const std::string& axis) {
 class Planner {
  public:
   Planner(const Spec& spec, const Block& global_slice, const Layout& from, const Layout& to,
-          const Axes& mesh)
-      : to_(to), mesh_(mesh), now_(from) {
+          const Axes& mesh, const LinkCosts& links)
+      : to_(to), mesh_(mesh), links_(links), now_(from) {
     bytes_ = size_of(spec.dtype);
     for (const int64_t size : global_slice.sizes) bytes_ *= size;
     for (const MeshAxes& axes : from.dims) bytes_ /= parts_of(axes, mesh);
@@ -59,20 +59,29 @@ class Planner {
     return true;
   }
 
+  /// Sums that dimension d wants scattered next.
+  MeshAxes scattered_of(size_t d) const {
+    const MeshAxes &have = now_.dims[d], &want = to_.dims[d];
+    if (next_of(d) == nullptr) return {};
+    const auto first = want.begin() + static_cast<std::ptrdiff_t>(have.size());
+    return {first, std::find_if(first, want.end(), [&](const std::string& axis) {
+              return !contains(now_.partial, axis);
+            })};
+  }
+
   bool reduce_scatter() {
-    for (size_t d = 0; d < now_.dims.size(); ++d) {
-      MeshAxes axes;
-      for (const std::string* next;
-           (next = next_of(d)) != nullptr && contains(now_.partial, *next);) {
-        axes.push_back(*next);
-        std::erase(now_.partial, axes.back());
-        now_.dims[d].push_back(axes.back());
+    for (const bool network : {false, true})
+      for (size_t d = 0; d < now_.dims.size(); ++d) {
+        MeshAxes axes = scattered_of(d);
+        if (axes.empty() || links_.crosses_hosts(axes) != network) continue;
+        for (const std::string& axis : axes) {
+          std::erase(now_.partial, axis);
+          now_.dims[d].push_back(axis);
+        }
+        const int64_t before = bytes_;
+        bytes_ /= parts_of(axes, mesh_);
+        return add(ReshardKind::kReduceScatter, std::move(axes), d, 0, before);
       }
-      if (axes.empty()) continue;
-      const int64_t before = bytes_;
-      bytes_ /= parts_of(axes, mesh_);
-      return add(ReshardKind::kReduceScatter, axes, d, 0, before);
-    }
     return false;
   }
 
@@ -116,18 +125,20 @@ class Planner {
   }
 
   bool all_gather() {
-    for (size_t d = 0; d < now_.dims.size(); ++d) {
-      const MeshAxes axes = surplus_of(d);
-      if (axes.empty()) continue;
-      now_.dims[d].resize(now_.dims[d].size() - axes.size());
-      bytes_ *= parts_of(axes, mesh_);
-      return add(ReshardKind::kAllGather, axes, d, 0, bytes_);
-    }
+    for (const bool network : {true, false})
+      for (size_t d = 0; d < now_.dims.size(); ++d) {
+        const MeshAxes axes = surplus_of(d);
+        if (axes.empty() || links_.crosses_hosts(axes) != network) continue;
+        now_.dims[d].resize(now_.dims[d].size() - axes.size());
+        bytes_ *= parts_of(axes, mesh_);
+        return add(ReshardKind::kAllGather, axes, d, 0, bytes_);
+      }
     return false;
   }
 
   const Layout& to_;
   const Axes& mesh_;
+  const LinkCosts& links_;
   Layout now_;
   int64_t bytes_;
   std::vector<ReshardStep> steps_;
@@ -162,16 +173,29 @@ int64_t parts_of(const MeshAxes& axes, const Axes& mesh) {
   return parts;
 }
 
+bool LinkCosts::crosses_hosts(const MeshAxes& axes) const {
+  return std::ranges::any_of(
+      axes, [&](const std::string& axis) { return contains(between_hosts, axis); });
+}
+
 std::vector<ReshardStep> reshard_plan(const Spec& spec, const Block& global_slice,
-                                      const Layout& from, const Layout& to, const Axes& mesh) {
+                                      const Layout& from, const Layout& to, const Axes& mesh,
+                                      const LinkCosts& links) {
   return from == to ? std::vector<ReshardStep>()
-                    : Planner(spec, global_slice, from, to, mesh).run();
+                    : Planner(spec, global_slice, from, to, mesh, links).run();
 }
 
 int64_t bytes_of(const std::vector<ReshardStep>& steps) {
   int64_t bytes = 0;
   for (const ReshardStep& step : steps) bytes += step.bytes;
   return bytes;
+}
+
+double cost_of(const std::vector<ReshardStep>& steps, const LinkCosts& links) {
+  double cost = 0;
+  for (const ReshardStep& step : steps)
+    cost += static_cast<double>(step.bytes) * links.of(step.axes);
+  return cost;
 }
 
 }  // namespace quintet

@@ -28,10 +28,23 @@ struct ReshardStep {
 /// an axis that the mesh does not have.
 int64_t parts_of(const MeshAxes& axes, const Axes& mesh);
 
+/// What a byte costs that ranks along some axes send each other: 1 within a host, `network` where any of the
+/// axes, one of `between_hosts`, leads from host to host.
+struct LinkCosts {
+  MeshAxes between_hosts = {};
+  double network = 1;
+  double of(const MeshAxes& axes) const { return crosses_hosts(axes) ? network : 1; }
+  bool crosses_hosts(const MeshAxes& axes) const;
+};
+
 /// `global_slice`: the range of the array that is sharded. Sums of `from` that `to` does not leave open are
-/// taken first, scattered where `to` wants that.
+/// taken first, scattered where `to` wants that; of several scatters those within a host come first, of several
+/// gathers last, so that the least crosses the network.
 std::vector<ReshardStep> reshard_plan(const Spec& spec, const Block& global_slice,
-                                      const Layout& from, const Layout& to, const Axes& mesh);
+                                      const Layout& from, const Layout& to, const Axes& mesh,
+                                      const LinkCosts& links = {});
 int64_t bytes_of(const std::vector<ReshardStep>& steps);
+/// The same, each at its cost.
+double cost_of(const std::vector<ReshardStep>& steps, const LinkCosts& links);
 
 }  // namespace quintet

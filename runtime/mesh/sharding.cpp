@@ -31,15 +31,17 @@ std::vector<int64_t> coordinates_of(const Mesh& mesh) {
 
 }  // namespace
 
-Sharding::Sharding(const Mesh& mesh, LogicalAxisRules rules)
-    : Sharding(axes_of(mesh), coordinates_of(mesh), std::move(rules), &mesh) {}
+Sharding::Sharding(const Mesh& mesh, LogicalAxisRules rules, double network_cost)
+    : Sharding(axes_of(mesh), coordinates_of(mesh), std::move(rules), &mesh,
+               {mesh.axes_between_hosts(), network_cost}) {}
 
 Sharding::Sharding(Axes mesh, std::vector<int64_t> coordinates, LogicalAxisRules rules,
-                   const Mesh* ranks)
+                   const Mesh* ranks, LinkCosts links)
     : mesh_(std::move(mesh)),
       coordinates_(std::move(coordinates)),
       rules_(std::move(rules)),
-      ranks_(ranks) {
+      ranks_(ranks),
+      links_(std::move(links)) {
   QT_ASSERT(coordinates_.size() == mesh_.size());
   for (auto& [logical, axes] : rules_) {
     for (const std::string& name : axes)

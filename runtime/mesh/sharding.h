@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "runtime/base/execution_context.h"
+#include "runtime/mesh/reshard_plan.h"
 #include "runtime/mesh/rules.h"
 
 namespace quintet {
@@ -22,9 +23,12 @@ class Sharding {
   /// `ranks`: who communicates; nullptr on one rank and where steps are only planned. Throws a usage
   /// error naming the rule that has an axis the mesh does not have.
   Sharding(Axes mesh, std::vector<int64_t> coordinates, LogicalAxisRules rules,
-           const Mesh* ranks = nullptr);
-  /// Of the ranks of a mesh, which must outlive it.
-  Sharding(const Mesh& mesh, LogicalAxisRules rules);
+           const Mesh* ranks = nullptr, LinkCosts links = {});
+  /// A GPU's links within a host, as of NVLink (200 GB/s), by its share of InfiniBand (25 GB/s).
+  static constexpr double kNetworkCost = 8;
+  /// Of the ranks of a mesh, which must outlive it. `network_cost`: of a byte between hosts, in bytes
+  /// within one; the same on all ranks.
+  Sharding(const Mesh& mesh, LogicalAxisRules rules, double network_cost = kNetworkCost);
 
   /// Makes a sharding this thread's for its lifetime; one of a single rank counts as none.
   class Use : ContextMember<&ExecutionContext::sharding> {
@@ -36,6 +40,7 @@ class Sharding {
   /// Those of the mesh that have more than one rank.
   MeshAxes axes() const;
   const Mesh* ranks() const { return ranks_; }
+  const LinkCosts& links() const { return links_; }
   int64_t size() const;
   /// Plans that were made for it (runtime/plan/plan_cache.h). It is one rank's, so one thread's.
   std::shared_ptr<PlanCache>& plans() const { return plans_; }
@@ -60,6 +65,7 @@ class Sharding {
   std::vector<int64_t> coordinates_;
   LogicalAxisRules rules_;
   const Mesh* ranks_;
+  LinkCosts links_;
   mutable std::shared_ptr<PlanCache> plans_;
 };
 

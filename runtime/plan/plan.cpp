@@ -55,7 +55,7 @@ class Planner {
   Plan run() {
     std::vector<std::vector<std::string>> choices;
     for (const Axis& axis : sharding_.mesh()) choices.push_back(choices_for(axis));
-    using Cost = std::tuple<int64_t, int64_t, int64_t>;  // idle axes, moved parameters, bytes
+    using Cost = std::tuple<int64_t, int64_t, double>;  // idle axes, moved parameters, bytes
     std::optional<Cost> least;
     Plan best;
     std::vector<size_t> at(choices.size(), 0);
@@ -64,7 +64,7 @@ class Planner {
       if (!plan) continue;
       const auto idle = std::count_if(plan->works_on.begin(), plan->works_on.end(),
                                       [](const auto& work) { return work.second.empty(); });
-      const Cost cost{idle, moved_parameters(*plan), plan->bytes};
+      const Cost cost{idle, moved_parameters(*plan), plan->cost};
       if (least && *least <= cost) continue;
       least = cost;
       best = std::move(*plan);
@@ -203,11 +203,17 @@ class Planner {
       plan.inputs.push_back(layout_for(in_letters_[i]));
       if (inputs_[i] && !stays(i, plan.inputs[i])) return std::nullopt;
       if (inputs_[i])
-        plan.bytes += bytes_of(reshard_plan(inputs_[i].spec(), inputs_[i].global_slice(),
-                                            inputs_[i].layout(), plan.inputs[i], sharding_.mesh()));
+        plan.cost += cost_of_move(inputs_[i].spec(), inputs_[i].global_slice(), inputs_[i].layout(),
+                                  plan.inputs[i]);
     }
     for (size_t i = 0; i < shapes_.size(); ++i) add_result(plan, i, layout_for(out_letters_[i]));
     return plan;
+  }
+
+  double cost_of_move(const Spec& spec, const Block& global_slice, const Layout& from,
+                      const Layout& to) const {
+    return cost_of(reshard_plan(spec, global_slice, from, to, sharding_.mesh(), sharding_.links()),
+                   sharding_.links());
   }
 
   bool shards_rows(const std::string& axis) const { return contains(row_axes_, axis); }
@@ -270,8 +276,7 @@ class Planner {
       if (!sharding_.rules_know(shapes_[i].spec.axes[d].name) && unused(target, layout.dims[d]))
         target.dims[d] = layout.dims[d];
     if (make_[i] && plan.blocks[i] == 0)
-      plan.bytes += bytes_of(
-          reshard_plan(shapes_[i].spec, shapes_[i].global_slice, layout, target, sharding_.mesh()));
+      plan.cost += cost_of_move(shapes_[i].spec, shapes_[i].global_slice, layout, target);
     plan.results.push_back(std::move(layout));
     plan.targets.push_back(std::move(target));
   }

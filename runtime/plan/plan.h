@@ -4,7 +4,8 @@
 // axis works on a letter where it shards an activation already, else where it shards a parameter, else where
 // it is to shard the result. Over any other axis (`model`) parameters stay, and gradients that would be summed
 // into them, and activations are gathered where they are sharded otherwise (Megatron's sequence parallelism).
-// Of several such choices the one that moves the fewest bytes is taken, of equal ones the first.
+// Of several such choices the one that moves the fewest bytes is taken, a byte between hosts counting for as many as
+// Sharding::links() says; of equal ones the first.
 //
 //   const Plan plan = plan_op(op, inputs, shapes, attrs, make, sharding);
 //   plan.inputs[1]   // the layout in which the kernel needs its second operand
@@ -23,7 +24,7 @@ struct Plan {
       targets;  // where the rules put the results; of those saved for a gradient: as made
   std::vector<int64_t> blocks;  // of each result: how many places a `^` axis has; 0: has none
   bool in_phases = false;       // a `~` letter is sharded: the op's phases run in its place
-  int64_t bytes = 0;            // that a rank sends for all this
+  double cost = 0;              // bytes that a rank sends for all this, each at its links' cost
 };
 
 /// `shapes`: of bind(); `make`: which results are wanted. Of `attrs` it sees the sizes that the op's

@@ -251,6 +251,48 @@ TEST(Moves, CountTheBytesThatARankSends) {
   EXPECT_EQ(bytes({{{"model"}, {}}, {"data"}}, {{{"model"}, {"data"}}, {}}), 3 * 1024);
 }
 
+// Axis "host" leads from host to host, where a byte costs as much as eight on "gpu".
+TEST(Moves, CrossTheNetworkWhenThereIsLeast) {
+  const Spec spec{{{"embed", 32}, {"mlp", 64}}, DType::f32};  // 8,192 bytes
+  const Axes mesh{{"gpu", 2}, {"host", 4}};
+  const auto moves = [&](const Layout& from, const Layout& to, const LinkCosts& links) {
+    Texts texts;
+    for (const ReshardStep& step : reshard_plan(spec, full_slice(spec), from, to, mesh, links))
+      texts.push_back(fmt::format("{} {}", fmt::join(step.axes, "+"), step.bytes));
+    return texts;
+  };
+  const LinkCosts links{{"host"}, 8};
+  const Layout all = Layout::replicated(2), open{{{}, {}}, {"gpu", "host"}};
+  const Layout gpu_first{{{"gpu"}, {"host"}}, {}}, host_first{{{"host"}, {"gpu"}}, {}};
+  // Gathers: over the network first. Scatters: last.
+  EXPECT_EQ(moves(gpu_first, all, {}), (Texts{"gpu 1024", "host 6144"}));
+  for (const Layout& sharded : {gpu_first, host_first}) {
+    EXPECT_EQ(moves(sharded, all, links), (Texts{"host 3072", "gpu 4096"}));
+    EXPECT_EQ(moves(open, sharded, links), (Texts{"gpu 4096", "host 3072"}));
+  }
+  EXPECT_EQ(cost_of(reshard_plan(spec, full_slice(spec), gpu_first, all, mesh, links), links),
+            8 * 3072 + 4096);
+}
+
+// A gradient of a wide input: rows can be gathered on each axis, or x sent over "host" and sums taken over both.
+TEST(Plan, MovesWhatStaysWithinAHost) {
+  const Axes mesh{{"gpu", 4}, {"host", 4}};
+  const Spec x{{{"rows", 1024}, {"k", 256}}, DType::f32},
+      dy{{{"rows", 1024}, {"n", 16}}, DType::f32};
+  const auto works_on = [&](const LinkCosts& links) {
+    const Sharding on(mesh, {0, 0}, {{"batch", {}}}, nullptr, links);
+    const Sharding::Use use(on);
+    const Tensors inputs{Tensor(x, {{{"gpu"}, {"host"}}, {}}, full_slice(x)),
+                         Tensor(dy, {{{"host"}, {"gpu"}}, {}}, full_slice(dy))};
+    const Op& op = ops::table::matmul_grad_w;
+    const auto shapes = quintet::bind(op.name, op.rule, inputs, {});
+    return to_string(plan_op(op, inputs, shapes, {}, {true}, on));
+  };
+  EXPECT_EQ(works_on({}), "gpu on 0, host on 0");
+  EXPECT_EQ(works_on({{"host"}, 8}), "gpu on n, host on k");
+  EXPECT_EQ(works_on({{"gpu"}, 8}), "gpu on 0, host on 0");
+}
+
 TEST(Moves, LeadFromAnyLayoutToAnyOther) {
   const Spec spec{{{"a", 16}, {"b", 16}}, DType::f32};
   const Axes mesh{{"x", 2}, {"y", 2}};
