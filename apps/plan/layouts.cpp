@@ -16,13 +16,14 @@ std::string gib(int64_t bytes) {
 
 TrainingLayout parse_layout(const std::string& text, int64_t experts) {
   static const std::regex kForm(
-      R"((?:r(\d{1,6})x)?(\d{1,6})x(\d{1,6})(?:x(\d{1,6}))?(?::a([12])p([12])(s?))?)");
+      R"((?:r(\d{1,6})x)?(\d{1,6})x(\d{1,6})(?:x(\d{1,6}))?(?::a([12])p([12])([sc]?))?)");
   std::smatch found;
-  QT_CHECK(std::regex_match(text, found, kForm),
-           "--layouts: '{}' is not a layout; expected DATAxMODEL:aNpN, like 2x2:a1p2 (2 data, 2 "
-           "model ranks; activations sharded by 1 dimension, parameters by 2), a1p2s (sequence "
-           "parallel), rREPLICAxDATAxMODEL:aNpN, or DATAxMODELxEXPERT:aNpN",
-           text);
+  QT_CHECK(
+      std::regex_match(text, found, kForm),
+      "--layouts: '{}' is not a layout; expected DATAxMODEL:aNpN, like 2x2:a1p2 (2 data, 2 "
+      "model ranks; activations sharded by 1 dimension, parameters by 2), a1p2s (sequence "
+      "parallel), a1p2c (context parallel), rREPLICAxDATAxMODEL:aNpN, or DATAxMODELxEXPERT:aNpN",
+      text);
   QT_CHECK(
       experts > 0 || !found[4].matched,
       "--layouts: {} has an expert axis, but the model has no experts; expected DATAxMODEL:aNpN",
@@ -33,12 +34,12 @@ TrainingLayout parse_layout(const std::string& text, int64_t experts) {
   if (found[5].matched) {
     layout.activations = std::stoi(found[5]);
     layout.parameters = std::stoi(found[6]);
-    layout.sequence = found[7].length() > 0;
+    layout.sequence = found[7] == "s";
+    layout.context = found[7] == "c";
   }
-  QT_CHECK(
-      !layout.sequence || layout.activations == 1,
-      "--layouts: '{}': sequence parallelism (s) is a table of 1 dimension of activations: a1p{}s",
-      text, layout.parameters);
+  QT_CHECK((!layout.sequence && !layout.context) || layout.activations == 1,
+           "--layouts: '{}': {} parallelism is a table of 1 dimension of activations: a1p{}{}",
+           text, layout.sequence ? "sequence" : "context", layout.parameters, found[7].str());
   return layout;
 }
 
@@ -47,7 +48,9 @@ TrainingLayout parse_layout(const std::string& text, int64_t experts) {
 std::string TrainingLayout::name() const {
   return fmt::format("{}{}x{}{}:a{}p{}{}", replica > 1 ? fmt::format("r{}x", replica) : "", data,
                      model, expert > 0 ? fmt::format("x{}", expert) : "", activations, parameters,
-                     sequence ? "s" : "");
+                     sequence  ? "s"
+                     : context ? "c"
+                               : "");
 }
 
 std::vector<MeshAxis> TrainingLayout::mesh() const {
@@ -61,7 +64,8 @@ LogicalAxisRules TrainingLayout::rules() const {
   const AxisRuleOptions options{.activation_partitioning_dims = activations,
                                 .parameter_partitioning_dims = parameters,
                                 .additional_rules = {},
-                                .sequence_parallel = sequence};
+                                .sequence_parallel = sequence,
+                                .context_parallel = context};
   LogicalAxisRules rules =
       expert > 0 ? moe_logical_axis_rules(options) : standard_logical_axis_rules(options);
   return replica > 1 ? with_replicas(std::move(rules)) : rules;

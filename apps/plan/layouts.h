@@ -17,12 +17,12 @@ namespace quintet {
 
 /// A (data, model) mesh and the dimensions of T5X's tables of rules; named "2x2:a1p2". Of a model with
 /// experts a (data, expert, model) mesh and the tables of t5x.contrib.moe; named "2x2x4:a1p2". With
-/// replicas in front of it "r4x2x2:a1p2", with sequence parallelism "2x2:a1p2s".
+/// replicas in front of it "r4x2x2:a1p2", with sequence parallelism "2x2:a1p2s", with context parallelism "2x2:a1p2c".
 struct TrainingLayout {
   int data = 1, model = 1, activations = 1, parameters = 1;
   int expert = 0;  // 0: the model has no experts
   int replica = 1;
-  bool sequence = false;
+  bool sequence = false, context = false;
   bool operator==(const TrainingLayout&) const = default;
 
   std::string name() const;
@@ -31,7 +31,8 @@ struct TrainingLayout {
   LogicalAxisRules rules() const;
 };
 
-/// Every factorisation of the ranks with every table that makes a difference on it. `experts`: of the
+/// Every factorisation of the ranks with every table that makes a difference on it, but for context
+/// parallelism. `experts`: of the
 /// model's layers, 0: it has none; the expert axis divides them.
 std::vector<TrainingLayout> all_layouts(int ranks, int64_t experts = 0);
 /// "2x2:a1p2,4x1": without a table, 1 dimension each; of a model with experts "2x2x4:a1p2" too. Throws

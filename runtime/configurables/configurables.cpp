@@ -31,7 +31,8 @@ gin::Value rules_function(const gin::Arguments& args, bool moe) {
   AxisRuleOptions options{args.get<int>("activation_partitioning_dims"),
                           args.get<int>("parameter_partitioning_dims"),
                           {},
-                          args.get<bool>("sequence_parallel")};
+                          args.get<bool>("sequence_parallel"),
+                          args.get<bool>("context_parallel")};
   const gin::Value more = args.value("additional_rules");
   if (!more.is_none()) options.additional_rules = rules_from(more, args.where("additional_rules"));
   return gin::Value::object(std::make_shared<LogicalAxisRules>(
@@ -203,6 +204,7 @@ void register_runtime(gin::Registry& registry) {
   const std::vector<gin::Param> dims = {{"activation_partitioning_dims", 1},
                                         {"parameter_partitioning_dims", 1},
                                         {"sequence_parallel", false},
+                                        {"context_parallel", false},
                                         {"additional_rules", nullptr}};
   registry.add("t5x.partitioning.standard_logical_axis_rules", dims,
                [](const gin::Arguments& args) { return rules_function(args, false); });

@@ -26,18 +26,24 @@ LogicalAxisRules standard_logical_axis_rules(const AxisRuleOptions& options) {
   for (const int dims : {options.activation_partitioning_dims, options.parameter_partitioning_dims})
     QT_CHECK(dims == 1 || dims == 2,
              "standard_logical_axis_rules: partitioning dims must be 1 or 2, found {}", dims);
-  QT_CHECK(!options.sequence_parallel || options.activation_partitioning_dims == 1,
-           "standard_logical_axis_rules: sequence_parallel shards the length of activations over "
-           "'model', "
-           "activation_partitioning_dims = 2 their embed axis; choose one");
-  LogicalAxisRules rules = {{"batch", {"data"}}, {"vocab", {"model"}}};
+  const bool context = options.context_parallel,
+             shards_length = options.sequence_parallel || context;
+  QT_CHECK(!shards_length || options.activation_partitioning_dims == 1,
+           "standard_logical_axis_rules: {} shards the length of activations over 'model', "
+           "activation_partitioning_dims = 2 their embed axis; choose one",
+           context ? "context_parallel" : "sequence_parallel");
+  QT_CHECK(!context || !options.sequence_parallel,
+           "standard_logical_axis_rules: sequence_parallel shards matrices over 'model' beside the "
+           "length of activations, context_parallel nothing but the length; choose one");
+  const MeshAxes model = context ? MeshAxes{} : MeshAxes{"model"};
+  LogicalAxisRules rules = {{"batch", {"data"}}, {"vocab", model}};
   const LogicalAxisRules embed = embed_rules(options);
   if (embed.empty()) rules.push_back({"embed", {}});
-  append(rules, {{"mlp", {"model"}}, {"heads", {"model"}}, {"kv", {}}, {"joined_kv", {"model"}}});
+  append(rules, {{"mlp", model}, {"heads", model}, {"kv", {}}, {"joined_kv", model}});
   append(rules, embed);
   for (const char* unsharded : {"relpos_buckets", "abspos_buckets"})
     rules.push_back({unsharded, {}});
-  rules.push_back({"length", options.sequence_parallel ? MeshAxes{"model"} : MeshAxes{}});
+  rules.push_back({"length", shards_length ? MeshAxes{"model"} : MeshAxes{}});
   for (const char* unsharded : {"layers", "stack", "mlp_activations"})
     rules.push_back({unsharded, {}});
   append(rules, options.additional_rules);

@@ -24,10 +24,14 @@ struct AxisRuleOptions {
   /// Between blocks, where no other axis of an activation is sharded over `model`, its length is:
   /// Megatron's sequence parallelism (arXiv:2205.05198). With 1 dimension of activations.
   bool sequence_parallel = false;
+  /// `model` shards the length of activations and nothing else: every rank has whole layers and its part of
+  /// each row, and gathers keys and values for its queries. For inputs too long for a device. With 1
+  /// dimension of activations.
+  bool context_parallel = false;
 };
 
 /// T5X's standard_logical_axis_rules. Throws a usage error unless both dims are 1 or 2, and for sequence
-/// parallelism of 2 dimensions of activations.
+/// or context parallelism of 2 dimensions of activations, or both at once.
 LogicalAxisRules standard_logical_axis_rules(const AxisRuleOptions& options);
 /// The same of t5x.contrib.moe: with the axes of experts.
 LogicalAxisRules moe_logical_axis_rules(const AxisRuleOptions& options);

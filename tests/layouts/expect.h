@@ -69,7 +69,14 @@ inline Partitioning sequence_parallel(int data, int model, int parameter_dims) {
               {.parameter_partitioning_dims = parameter_dims, .sequence_parallel = true})};
 }
 
-/// The same of a model with experts.
+/// A (data, model) mesh on which the length of activations, and nothing else, is sharded over `model`.
+inline Partitioning context_parallel(int data, int model, int parameter_dims) {
+  return {{{"data", data}, {"model", model}},
+          standard_logical_axis_rules(
+              {.parameter_partitioning_dims = parameter_dims, .context_parallel = true})};
+}
+
+/// Sequence parallelism of a model with experts.
 inline Partitioning sequence_parallel_experts(int data, int expert, int model, int parameter_dims) {
   return {{{"data", data}, {"expert", expert}, {"model", model}},
           moe_logical_axis_rules(

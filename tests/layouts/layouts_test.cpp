@@ -98,6 +98,21 @@ TEST_F(Layouts, GiveTheSameRunWithSequenceParallelism) {
               {sequence_parallel_experts(1, 2, 2, 1), sequence_parallel_experts(2, 2, 2, 2)});
 }
 
+// Every rank has a part of each row, and gathers keys and values; the other mesh axis, ZeRO-3's, too.
+TEST_F(Layouts, GiveTheSameRunWithContextParallelism) {
+  const auto compare_all = [](const Training& training, const std::vector<Partitioning>& all) {
+    const Result want = run_unsharded(training);
+    for (const Partitioning& on : all) expect_same(want, run_sharded(training, on));
+  };
+  compare_all({}, {context_parallel(1, 4, 1), context_parallel(2, 2, 2)});
+  compare_all({.remat = true, .packed = true, .microbatches = 2, .optimizer = {}},
+              {context_parallel(2, 2, 2)});
+  compare_all({.network = Network::t5_1_0_tied, .packed = true, .optimizer = {}},
+              {context_parallel(1, 4, 1)});
+  compare_all({.network = Network::decoder_only, .remat = true, .optimizer = {}},
+              {context_parallel(2, 4, 2)});
+}
+
 TEST_F(Layouts, GiveTheSameRunWithExperts) {
   const Training training{.network = Network::experts, .optimizer = {}};
   compare(training, {2, 2}, 1, 2);
