@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <map>
 #include <vector>
 
@@ -24,6 +25,30 @@ std::pair<int64_t, int64_t> spread(const std::vector<int>& ranks, int64_t per_ho
   return result;
 }
 
+/// How a collective can run: hops that follow each other, other microseconds, the part of the bandwidth that
+/// it reaches.
+struct Algorithm {
+  double link_hops, network_hops, us = 0, bandwidth = 1;
+};
+
+/// NCCL's, of which it takes the fastest. A ring passes every rank, and the network between neighbouring hosts;
+/// an all-reduce goes round twice, or up and down a tree of hosts with a chain in each. A gather or scatter
+/// between single ranks of hosts also has PAT (NCCL 2.23): a tree that NCCL itself reckons with three quarters of
+/// the bandwidth and 2.8 us a rank. What else there is takes a tree's hops.
+std::vector<Algorithm> algorithms_for(std::string_view collective, int64_t ranks, int64_t together,
+                                      int64_t hosts) {
+  const auto log2 = [](int64_t of) { return std::ceil(std::log2(static_cast<double>(of))); };
+  const auto in_host = static_cast<double>(together - 1), n = static_cast<double>(ranks),
+             h = static_cast<double>(hosts);
+  if (collective == "all_reduce")
+    return {{2 * (n - h), 2 * (h - 1)}, {2 * in_host, 2 * log2(hosts), 0, 0.9}};
+  if (collective != "all_gather" && collective != "reduce_scatter")
+    return {{log2(together), log2(hosts)}};
+  std::vector<Algorithm> all{{n - h, h - 1}};
+  if (together == 1) all.push_back({0, log2(hosts), 2.8 * n, 0.75});
+  return all;
+}
+
 }  // namespace
 
 double CollectiveTimes::of(double sent) const {
@@ -43,17 +68,18 @@ TransferTime Cluster::collective_time(std::string_view collective, double bytes,
       const double seconds = times.of(bytes);  // what no byte takes, ops can always hide
       return {seconds, (1 - overlap) * (seconds - times.seconds.front())};
     }
-  // A tree in each host, and one of hosts.
-  const auto hops = [](int64_t of) { return std::ceil(std::log2(static_cast<double>(of))); };
-  const double latency = (hops(together) * link_us + hops(hosts) * network_us) * 1e-6 *
-                         (collective == "all_reduce" ? 2 : 1);
   double gb_per_s = link_gb_per_s;
   if (hosts > 1) {
     const double share = network_gb_per_s_per_host * static_cast<double>(together) /
                          static_cast<double>(devices_per_host);
     gb_per_s = together > 1 ? std::min(share, link_gb_per_s) : share;
   }
-  const double seconds = bytes / (gb_per_s * 1e9) + latency;
+  double seconds = std::numeric_limits<double>::infinity();
+  for (const Algorithm& algorithm : algorithms_for(collective, std::ssize(ranks), together, hosts))
+    seconds = std::min(seconds, bytes / (algorithm.bandwidth * gb_per_s * 1e9) +
+                                    (algorithm.link_hops * link_us +
+                                     algorithm.network_hops * network_us + algorithm.us) *
+                                        1e-6);
   return {seconds, (1 - overlap) * seconds};
 }
 
@@ -75,6 +101,9 @@ SimulatedJob Cluster::job() const {
                                const std::vector<int>& ranks) {
     return cluster.collective_time(collective, bytes, ranks);
   };
+  if (network_gb_per_s_per_host > 0)
+    job.network_cost = std::max(
+        1.0, link_gb_per_s * static_cast<double>(devices_per_host) / network_gb_per_s_per_host);
   job.memory_bytes = static_cast<int64_t>(memory_gib * memory_usable * (1 << 30));
   return job;
 }

@@ -12,8 +12,8 @@
 // memory_usable: the rest is for CUDA's context, NCCL's buffers, fragmentation and head room. host_gb_per_s,
 // host_memory_gb_per_s: of a device's link to its host, and of the host's memory: an optimizer on the host.
 // tflops are of the dtype that the model computes in; efficiencies the part of a data sheet's number
-// that is reached; latencies are of one hop; a collective has log2 of a group's ranks in
-// a host of links and log2 of its hosts of the network, an all-reduce twice as many.
+// that is reached; latencies are of one hop: a ring has as many as ranks less one, an all-reduce twice those; of
+// NCCL's rings and trees the fastest is taken (cluster.cpp).
 // For what others run: "score_passes" of attention that keeps its scores in memory, "overlap" where
 // ops hide little of a collective, or nothing.
 

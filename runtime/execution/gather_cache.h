@@ -27,8 +27,8 @@ class GatherCache {
   /// Parameters of this thread's ops are taken from it.
   using Use = ContextMember<&ExecutionContext::gather_cache>;
 
-  /// Two layers of T5 XXL in bfloat16 whose matrices are divided among 8 ranks.
-  static constexpr int64_t kAheadBytes = int64_t{96} << 20;
+  /// Four layers of T5 XXL in bfloat16 whose matrices are divided among 8 ranks.
+  static constexpr int64_t kAheadBytes = int64_t{256} << 20;
 
   /// Prefetches up to `ahead_bytes`, or one parameter that is larger; of a layer a quarter of it at once.
   explicit GatherCache(int64_t ahead_bytes = kAheadBytes, ParameterLayers layers = {})

@@ -52,6 +52,10 @@ TEST(Layouts, AreReadByName) {
   EXPECT_TRUE(sequence.sequence);
   EXPECT_EQ(sequence.name(), "2x2:a1p2s");
   EXPECT_NE(refusal([] { parse_layouts("2x2:a2p2s", 4); }).find("a1p2s"), std::string::npos);
+  const TrainingLayout context = parse_layouts("2x2:a1p2c", 4)[0];
+  EXPECT_TRUE(context.context && !context.sequence);
+  EXPECT_EQ(context.name(), "2x2:a1p2c");
+  EXPECT_NE(refusal([] { parse_layouts("2x2:a2p2c", 4); }).find("a1p2c"), std::string::npos);
   const TrainingLayout replicas = parse_layouts("r4x2x3:a1p2", 24)[0];
   EXPECT_EQ(replicas.name(), "r4x2x3:a1p2");
   EXPECT_EQ(replicas.mesh(), (std::vector<MeshAxis>{{"replica", 4}, {"data", 2}, {"model", 3}}));
@@ -130,15 +134,36 @@ constexpr const char* kCluster =
 
 TEST(Clusters, CollectivesUseLinksOrTheirShareOfTheNetwork) {
   const Cluster cluster = cluster_of(Json::parse(std::string(kCluster) + "}"));
-  EXPECT_NEAR(cluster.collective_time("all_gather", 1e10, {0, 1, 2, 3}).seconds, 1 + 2e-6, 1e-9);
+  EXPECT_NEAR(cluster.collective_time("all_gather", 1e10, {0, 1, 2, 3}).seconds, 1 + 3e-6, 1e-9);
   // One device of each host: a quarter of its 8 GB/s.
-  EXPECT_NEAR(cluster.collective_time("all_reduce", 1e10, {0, 4, 8, 12}).seconds, 5 + 4 * 5e-6,
+  EXPECT_NEAR(cluster.collective_time("all_reduce", 1e10, {0, 4, 8, 12}).seconds, 5 + 6 * 5e-6,
               1e-9);
   // All devices of two hosts: all of it.
   EXPECT_NEAR(cluster.collective_time("all_gather", 1e10, {0, 1, 2, 3, 4, 5, 6, 7}).seconds,
-              1.25 + 2 * 1e-6 + 5e-6, 1e-9);
+              1.25 + 6 * 1e-6 + 5e-6, 1e-9);
   EXPECT_EQ(cluster.job().hosts.size(), 16U);
   EXPECT_EQ(cluster.job().memory_bytes, static_cast<int64_t>(0.92 * (1 << 30)));
+}
+
+// Hops that follow each other, of 16 hosts: a ring has 15, or 30 of a sum; a tree 4, or 8.
+TEST(Clusters, FewBytesTakeTreesAndManyRings) {
+  Cluster cluster = cluster_of(Json::parse(std::string(kCluster) + "}"));
+  cluster.devices = 64;
+  std::vector<int> one_a_host, all;
+  for (int rank = 0; rank < 64; ++rank) {
+    all.push_back(rank);
+    if (rank % 4 == 0) one_a_host.push_back(rank);
+  }
+  const auto seconds = [&](const char* collective, double bytes, const std::vector<int>& ranks) {
+    return cluster.collective_time(collective, bytes, ranks).seconds;
+  };
+  EXPECT_NEAR(seconds("all_gather", 0, one_a_host), (4 * 5 + 16 * 2.8) * 1e-6, 1e-12);
+  EXPECT_NEAR(seconds("reduce_scatter", 2e9, one_a_host), 1 + 15 * 5e-6, 1e-12);
+  EXPECT_NEAR(seconds("all_reduce", 0, one_a_host), 8 * 5e-6, 1e-12);
+  EXPECT_NEAR(seconds("all_reduce", 2e9, one_a_host), 1 + 30 * 5e-6, 1e-12);
+  // Of four ranks a host only the sum has a tree.
+  EXPECT_NEAR(seconds("all_gather", 0, all), (48 + 15 * 5) * 1e-6, 1e-12);
+  EXPECT_NEAR(seconds("all_reduce", 0, all), (2 * 3 + 8 * 5) * 1e-6, 1e-12);
 }
 
 TEST(Clusters, WhatAFileSaysWrongIsNamed) {

@@ -59,6 +59,16 @@ Planned plan(const Op& op, const std::vector<Axes>& operands, const Sharding& on
 
 using Texts = std::vector<std::string>;
 
+std::string refusal(const std::function<void()>& what) {
+  try {
+    what();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::kUsage);
+    return e.what();
+  }
+  return "accepted";
+}
+
 TEST(Plan, ZeRO3GathersParametersAndScattersTheirGradients) {
   const Sharding on = sharding(4, 1, 1, 2);
   EXPECT_EQ(plan(ops::table::matmul, {kX, kIn}, on).reshards, (Texts{"1: all_gather over data"}));
@@ -103,6 +113,23 @@ TEST(Plan, SequenceParallelismMovesActivationsAndNeverParameters) {
   EXPECT_EQ(plan(ops::table::embed_grad, {ids, kX}, on, {{"v", int64_t{64}}}).reshards,
             (Texts{"0: all_gather over model", "1: all_gather over model",
                    "result: all_reduce over data"}));
+}
+
+TEST(Plan, ContextParallelismMovesNothingButKeysAndValues) {
+  const Sharding on({{"data", 2}, {"model", 4}}, {0, 0},
+                    standard_logical_axis_rules({.context_parallel = true}));
+  const Axes q{{"embed", 32}, {"joined_kv", 32}}, bias{{"heads", 8}, {"relpos_buckets", 32}},
+      heads{{"batch", 16}, {"length", 8}, {"joined_kv", 32}}, ids{{"batch", 16}, {"length", 8}};
+  EXPECT_EQ(plan(ops::table::matmul, {kX, q}, on).reshards, Texts{});
+  EXPECT_EQ(plan(ops::table::mlp, {kX, kIn, kIn, kOut}, on).reshards, Texts{});
+  EXPECT_EQ(
+      plan(ops::table::attention, {heads, heads, heads, bias, ids, ids}, on, {{"h", int64_t{8}}})
+          .reshards,
+      (Texts{"1: all_gather over model", "2: all_gather over model", "5: all_gather over model"}));
+  EXPECT_NE(refusal([] {
+              standard_logical_axis_rules({.sequence_parallel = true, .context_parallel = true});
+            }).find("choose one"),
+            std::string::npos);
 }
 
 // A packed row names its token by number: whoever packs has all tokens of its rows.
@@ -311,16 +338,6 @@ TEST(Moves, LeadFromAnyLayoutToAnyOther) {
       EXPECT_EQ(steps.empty() ? from : steps.back().after, to);
       EXPECT_LE(steps.size(), 5u);
     }
-}
-
-std::string refusal(const std::function<void()>& what) {
-  try {
-    what();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ExitCode::kUsage);
-    return e.what();
-  }
-  return "accepted";
 }
 
 TEST(Rules, ThatNameNoMeshAxisAreRefused) {
