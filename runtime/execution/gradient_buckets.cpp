@@ -63,6 +63,12 @@ bool GradientBuckets::joins(const Bucket& bucket, const Tensor& leaf, const Tens
   return layers.size() <= 2 && !layers.contains({});
 }
 
+void GradientBuckets::end_region() {
+  for (Bucket& bucket : buckets_) send(bucket);
+  while (sent_.size() > sent_in_region_) receive_first();
+  sent_in_region_ = 0;
+}
+
 void GradientBuckets::finish() {
   for (auto& [leaf, sum] : std::exchange(unfinished_, {})) place(leaf, std::move(sum));
   for (Bucket& bucket : buckets_) send(bucket);
@@ -84,6 +90,7 @@ void GradientBuckets::send(Bucket& bucket) {
   const int64_t bytes = std::exchange(bucket.bytes, 0);
   sent_.push_back({std::move(leaves), AsyncReshard(std::move(grads), layouts, true), bytes});
   sent_bytes_ += bytes;
+  ++sent_in_region_;
   not_advanced_bytes_ += bytes;
   while (not_advanced_bytes_ > kSentBytes / 2) advance_next();
   while (sent_.size() > 1 && sent_bytes_ > kSentBytes) receive_first();

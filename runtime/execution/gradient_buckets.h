@@ -27,6 +27,9 @@ class GradientBuckets {
   /// are `to_come` in this pass, and in the other passes, they are summed where they are, so that one
   /// collective takes their sum.
   void add(const Tensor& leaf, Tensor grad, int64_t to_come);
+  /// A region that was computed again is through: its gradients travel while the next one runs, those of
+  /// the one before have arrived. Who computes layers again has little memory.
+  void end_region();
   /// Waits for those that are under way.
   void finish();
 
@@ -65,6 +68,7 @@ class GradientBuckets {
   std::vector<Bucket> buckets_;
   std::deque<Sent> sent_;
   int64_t sent_bytes_ = 0;
+  size_t sent_in_region_ = 0;
   size_t advanced_ = 0;  // of sent_, the first ones: those whose second collective has begun
   int64_t not_advanced_bytes_ = 0;
   size_t placed_ = 0;

@@ -144,7 +144,9 @@ class Backward {
       }
       outputs = region(inputs);
     }
-    return tape.backward(outputs, grads, outer.buckets_, inputs);
+    Tensors of_inputs = tape.backward(outputs, grads, outer.buckets_, inputs);
+    outer.buckets_.end_region();
+    return of_inputs;
   }
 
   /// A weight gradient, deferred.

@@ -424,16 +424,6 @@ TEST(SequenceParallelism, SharesGathersInLayersThatAreComputedAgain) {
   EXPECT_EQ(again.at("all_gather") - once.at("all_gather"), forward - of_mlps - encoded);
 }
 
-// And those of parameters: a layer's travel together, in as many scatters as without.
-TEST(Gradients, OfLayersThatAreComputedAgainTravelTogether) {
-  const auto scatters = [](bool remat) {
-    const StepLog log =
-        simulated({.remat = remat, .num_layers = 3, .optimizer = {}}, partitioning({4, 1}, 1, 2));
-    return log.sent().at({"reduce_scatter", "data"});
-  };
-  EXPECT_EQ(scatters(true), scatters(false));
-}
-
 /// Bytes that a layer of a decoder saves for its gradient.
 int64_t saved_by_a_layer(const Partitioning* on) {
   std::array<int64_t, 2> saved{};

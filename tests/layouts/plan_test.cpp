@@ -122,10 +122,11 @@ TEST(Plan, ContextParallelismMovesNothingButKeysAndValues) {
       heads{{"batch", 16}, {"length", 8}, {"joined_kv", 32}}, ids{{"batch", 16}, {"length", 8}};
   EXPECT_EQ(plan(ops::table::matmul, {kX, q}, on).reshards, Texts{});
   EXPECT_EQ(plan(ops::table::mlp, {kX, kIn, kIn, kOut}, on).reshards, Texts{});
-  EXPECT_EQ(
-      plan(ops::table::attention, {heads, heads, heads, bias, ids, ids}, on, {{"h", int64_t{8}}})
-          .reshards,
-      (Texts{"1: all_gather over model", "2: all_gather over model", "5: all_gather over model"}));
+  EXPECT_EQ(plan(ops::table::attention, {heads, heads, heads, bias, ids, ids, ids}, on,
+                 {{"h", int64_t{8}}})
+                .reshards,
+            (Texts{"1: all_gather over model", "2: all_gather over model",
+                   "5: all_gather over model", "6: all_gather over model"}));
   EXPECT_NE(refusal([] {
               standard_logical_axis_rules({.sequence_parallel = true, .context_parallel = true});
             }).find("choose one"),
@@ -301,23 +302,18 @@ TEST(Moves, CrossTheNetworkWhenThereIsLeast) {
             8 * 3072 + 4096);
 }
 
-// A gradient of a wide input: rows can be gathered on each axis, or x sent over "host" and sums taken over both.
-TEST(Plan, MovesWhatStaysWithinAHost) {
-  const Axes mesh{{"gpu", 4}, {"host", 4}};
-  const Spec x{{{"rows", 1024}, {"k", 256}}, DType::f32},
-      dy{{{"rows", 1024}, {"n", 16}}, DType::f32};
-  const auto works_on = [&](const LinkCosts& links) {
-    const Sharding on(mesh, {0, 0}, {{"batch", {}}}, nullptr, links);
-    const Sharding::Use use(on);
-    const Tensors inputs{Tensor(x, {{{"gpu"}, {"host"}}, {}}, full_slice(x)),
-                         Tensor(dy, {{{"host"}, {"gpu"}}, {}}, full_slice(dy))};
-    const Op& op = ops::table::matmul_grad_w;
-    const auto shapes = quintet::bind(op.name, op.rule, inputs, {});
-    return to_string(plan_op(op, inputs, shapes, {}, {true}, on));
+TEST(Plan, CountsAByteBetweenHostsForEight) {
+  const auto cost = [](const LinkCosts& links) {
+    const Sharding on({{"data", 4}, {"model", 4}}, {0, 0},
+                      standard_logical_axis_rules({.parameter_partitioning_dims = 2}), nullptr,
+                      links);
+    return plan(ops::table::mlp, {kX, kIn, kIn, kOut}, on).plan.cost;
   };
-  EXPECT_EQ(works_on({}), "gpu on 0, host on 0");
-  EXPECT_EQ(works_on({{"host"}, 8}), "gpu on n, host on k");
-  EXPECT_EQ(works_on({{"gpu"}, 8}), "gpu on 0, host on 0");
+  // Three matrices are gathered over `data`, a sum is taken over `model`.
+  const double gathers = 3 * 32 * 64 / 4 * 4 * 3 / 4, sum = 2 * 16 * 8 * 32 / 4 * 4 * 3 / 4;
+  EXPECT_EQ(cost({}), gathers + sum);
+  EXPECT_EQ(cost({{"data"}, 8}), 8 * gathers + sum);
+  EXPECT_EQ(cost({{"model"}, 8}), gathers + 8 * sum);
 }
 
 TEST(Moves, LeadFromAnyLayoutToAnyOther) {
