@@ -10,6 +10,11 @@ void MicrobatchFlags::add_to(CLI::App& app) {
          "when gradients are summed over ranks: after every microbatch, or once a step, which "
          "sends less and holds whole gradients")
       ->check(CLI::IsMember({"microbatch", "step"}));
+  app.add_option(
+         "--reduce_gradients_in", reduce_gradients_in,
+         "what gradients are summed over ranks in; bfloat16 sends half the bytes and rounds "
+         "what each rank gives and each sum")
+      ->check(CLI::IsMember({"float32", "bfloat16"}));
   app.add_flag(
       "--interleave_microbatches", interleave_microbatches,
       "on several ranks: two microbatches take turns, so that one computes while the other "
@@ -24,6 +29,7 @@ void MicrobatchFlags::add_microbatches_to(CLI::App& app) {
 void MicrobatchFlags::apply_to(TrainerOptions& options) const {
   options.reduction =
       reduce_gradients == "step" ? GradientReduction::step : GradientReduction::microbatch;
+  options.reduction_dtype = dtype_from_name(reduce_gradients_in);
   options.interleave = interleave_microbatches;
 }
 

@@ -1,8 +1,9 @@
 #pragma once
 // How the microbatches of a training step share a mesh.
 //
-//   --reduce_gradients=microbatch|step   when gradients are summed over ranks
-//   --interleave_microbatches            two take turns, so that one computes while the other waits
+//   --reduce_gradients=microbatch|step        when gradients are summed over ranks
+//   --reduce_gradients_in=float32|bfloat16    what they travel as
+//   --interleave_microbatches                 two take turns, so that one computes while the other waits
 
 #include <string>
 
@@ -15,7 +16,7 @@ class App;
 namespace quintet {
 
 struct MicrobatchFlags {
-  std::string reduce_gradients = "microbatch";
+  std::string reduce_gradients = "microbatch", reduce_gradients_in = "float32";
   bool interleave_microbatches = false;
   int64_t microbatches = 1;
 

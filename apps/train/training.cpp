@@ -43,9 +43,11 @@ int train(GinSession& session, const gin::Arguments& arguments, const TrainingFl
   if (ranks.size() > 1)
     flags.microbatches.apply_to(config.trainer);
   else if (flags.microbatches.interleave_microbatches ||
-           flags.microbatches.reduce_gradients == "step")
+           flags.microbatches.reduce_gradients == "step" ||
+           flags.microbatches.reduce_gradients_in == "bfloat16")
     fmt::print(stderr,
-               "warning: --interleave_microbatches, --reduce_gradients: no effect on one rank\n");
+               "warning: --interleave_microbatches, --reduce_gradients, --reduce_gradients_in: no "
+               "effect on one rank\n");
   config.trainer.optimizer_offload = flags.optimizer_offload;
   if (flags.optimizer_offload && ranks.leads() && Device::current().is_cpu())
     fmt::print(stderr, "warning: --optimizer_offload has no effect: the device is cpu\n");

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "kernels/gpu/gpu_kernels.h"
 #include "runtime/op/op.h"
 
 namespace quintet {
@@ -20,6 +21,34 @@ constexpr int64_t kLayerBytes = 128 << 20;
 // Gradients that may wait for the links at once. A decoder's backward pass makes them faster than links
 // between hosts take them, an encoder's, of longer rows, slower.
 constexpr int64_t kSentBytes = int64_t{4} << 30;
+
+void cast_on_cpu(const View& from, const View& to) {
+  const auto copy = [n = from.elements()](const auto* x, auto* y) {
+    using To = std::remove_pointer_t<decltype(y)>;
+#pragma omp parallel for
+    for (int64_t i = 0; i < n; ++i) y[i] = To(static_cast<float>(x[i]));
+  };
+  from.dtype == DType::f32 ? copy(from.data<float>(), to.data<bfloat16>())
+                           : copy(from.data<bfloat16>(), to.data<float>());
+}
+
+/// The same in bfloat16, rounded to nearest even, or back in float32.
+Tensors cast(const Tensors& xs, DType dtype) {
+  Tensors ys;
+  std::vector<View> from, to;
+  for (const Tensor& x : xs) {
+    ys.emplace_back(Spec{x.spec().axes, dtype}, x.layout(), x.global_slice());
+    ys.back().count_as(MemoryKind::kGradients);
+    from.push_back(x.local());
+    to.push_back(ys.back().local());
+  }
+  Device& device = Device::current();
+  if (!device.is_cpu())
+    device.kernels().cast(from, to, device.stream());
+  else
+    for (size_t i = 0; i < xs.size(); ++i) cast_on_cpu(from[i], to[i]);
+  return ys;
+}
 
 }  // namespace
 
@@ -87,8 +116,12 @@ void GradientBuckets::send(Bucket& bucket) {
     leaves.push_back(std::move(leaf));
   }
   bucket.waiting.clear();
+  const DType summed = grads[0].spec().dtype;
+  if (summed == DType::f32 && dtype_ != summed && !grads[0].layout().partial.empty())
+    grads = cast(grads, dtype_);
   const int64_t bytes = std::exchange(bucket.bytes, 0);
-  sent_.push_back({std::move(leaves), AsyncReshard(std::move(grads), layouts, true), bytes});
+  sent_.push_back(
+      {std::move(leaves), AsyncReshard(std::move(grads), layouts, true), bytes, summed});
   sent_bytes_ += bytes;
   ++sent_in_region_;
   not_advanced_bytes_ += bytes;
@@ -109,6 +142,7 @@ void GradientBuckets::receive_first() {
   sent_.pop_front();
   sent_bytes_ -= first.bytes;
   Tensors grads = first.reshard.wait_all();
+  if (grads[0].spec().dtype != first.dtype) grads = cast(grads, first.dtype);
   for (size_t i = 0; i < grads.size(); ++i) store(first.leaves[i], std::move(grads[i]));
 }
 

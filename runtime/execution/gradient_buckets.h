@@ -18,10 +18,12 @@ namespace quintet {
 
 class GradientBuckets {
  public:
-  /// `layers` outlive it.
+  /// `layers` outlive it. Sums over ranks travel as `dtype`, float32 or bfloat16; whatever is summed on a rank
+  /// is summed in float32.
   explicit GradientBuckets(int64_t passes = 1,
-                           const ParameterLayers& layers = ParameterLayers::none())
-      : passes_(passes), layers_(layers) {}
+                           const ParameterLayers& layers = ParameterLayers::none(),
+                           DType dtype = DType::f32)
+      : passes_(passes), layers_(layers), dtype_(dtype) {}
 
   /// `grad` is added to what the leaf has. Every rank of the mesh calls it. Until the last of those that
   /// are `to_come` in this pass, and in the other passes, they are summed where they are, so that one
@@ -50,6 +52,7 @@ class GradientBuckets {
     Tensors leaves;
     AsyncReshard reshard;
     int64_t bytes;
+    DType dtype;  // of the gradients, whatever they travel as
   };
 
   void place(const Tensor& leaf, Tensor grad);
@@ -62,6 +65,7 @@ class GradientBuckets {
 
   int64_t passes_;
   const ParameterLayers& layers_;
+  DType dtype_;
   std::unordered_map<const void*, int64_t>
       passed_;                       // a leaf's passes that have given all they have
   std::vector<Waiting> unfinished_;  // more of the leaf is to come

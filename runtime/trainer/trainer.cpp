@@ -163,9 +163,9 @@ void Trainer::compute_gradients(const HostArrays& batch, Key key,
     }
     tape.backward(step.loss, buckets);
   };
-  GradientBuckets of_step(parts, layers_);
+  GradientBuckets of_step(parts, layers_, options_.reduction_dtype);
   for (int64_t part = 0; part < parts; part += together) {
-    GradientBuckets of_part(together, layers_);
+    GradientBuckets of_part(together, layers_, options_.reduction_dtype);
     GradientBuckets& buckets = once ? of_step : of_part;
     if (options_.interleave)
       run_in_turns(std::array<std::function<void()>, 2>{[&] { run(part, buckets); },

@@ -32,6 +32,8 @@ enum class GradientReduction { microbatch, step };
 struct TrainerOptions {
   int64_t num_microbatches = 1;  // must divide the rows of a rank
   GradientReduction reduction = GradientReduction::microbatch;
+  /// What sums of gradients over ranks travel as: float32, or bfloat16 for half the bytes.
+  DType reduction_dtype = DType::f32;
   /// Two microbatches at a time take turns, so that one computes while the other waits for ranks; the sum
   /// of their gradients is reduced. Needs an even number of them.
   bool interleave = false;

@@ -76,6 +76,18 @@ def test_the_plan_counts_what_ranks_count(folder):
         assert all(layout in texts for layout in on_ranks), name
 
 
+def test_gradients_in_bfloat16_are_planned_as_they_are_sent(folder):
+    layouts = [*MODEL, "--layouts=4x1:a1p1,2x2:a1p2"]
+    wide, measured = (rows(quintet("bench", "layouts", "--ranks=4", "--steps=1", *layouts, *more).out)
+                      for more in ([], ["--reduce_gradients_in=bfloat16"]))
+    planned = rows(quintet("plan", cluster(folder), *layouts, "--reduce_gradients_in=bfloat16").out)
+    assert_same_counts(measured, planned)
+    sent, half = ({name: {(s["collective"], s["over"]): s["bytes"] for s in row["sent"]} for name, row in of.items()}
+                  for of in (wide, measured))
+    for layout, key in (("4x1:a1p1", ("all_reduce", "data")), ("2x2:a1p2", ("reduce_scatter", "data"))):
+        assert 0.5 <= half[layout][key] / sent[layout][key] < 0.501, (layout, sent, half)
+
+
 def test_experts_have_an_axis_of_their_own(folder):
     measured = quintet("bench", "layouts", "--ranks=4", "--steps=1", *SWITCH)
     on_ranks = rows(measured.out)

@@ -96,12 +96,22 @@ def test_microbatches_take_turns_or_are_reduced_once(folder):
     halves = "--gin.trainer.Trainer.num_microbatches=2"
     flags = ("--interleave_microbatches", "--reduce_gradients=step")
     alone = e2e.quintet(*tiny(folder / "one", 10), *flags[:1])
-    assert alone.err.count("warning: --interleave_microbatches, --reduce_gradients: no effect on one rank") == 1, alone.err
+    assert alone.err.count("warning: --interleave_microbatches, --reduce_gradients, --reduce_gradients_in: no effect on one rank") == 1, alone.err
     for i, flag in enumerate(flags):
         mpirun(2, *tiny(folder / str(i), 10), halves, flag)
         assert_close_runs(folder / "one", folder / str(i))
     odd = mpirun(2, *tiny(folder / "odd", 10), flags[0], expect=2)
     assert "bind trainer.Trainer.num_microbatches to an even one" in odd.err, odd.err
+
+
+def test_gradients_travel_in_bfloat16(folder):
+    """Ranks that check each other's replicas every step; the run of float32 to what rounding gradients by 2^-7 changes in it."""
+    for name, more in (("float32", ()), ("bfloat16", ("--reduce_gradients_in=bfloat16", "--check_replicas=1"))):
+        mpirun(2, *tiny(folder / name, 10), *more)
+    assert_close_runs(folder / "float32", folder / "bfloat16", tolerance=2**-7)
+    assert losses(folder / "float32") != losses(folder / "bfloat16")
+    refused = mpirun(2, *tiny(folder / "float8", 10), "--reduce_gradients_in=float8", expect=2)
+    assert "--reduce_gradients_in: float8 not in {float32,bfloat16}" in refused.err, refused.err
 
 
 def test_a_rank_has_the_rows_of_its_shard_and_no_others(folder):

@@ -11,6 +11,7 @@
 #include "runtime/abstract/abstract_device.h"
 #include "runtime/base/memory/memory_meter.h"
 #include "runtime/execution/gather_cache.h"
+#include "runtime/execution/gradient_buckets.h"
 #include "runtime/execution/tape.h"
 #include "runtime/optim/adafactor/adafactor.h"
 #include "runtime/optim/optax/optax.h"
@@ -115,7 +116,7 @@ INSTANTIATE_TEST_SUITE_P(Meshes, Accounting,
                          ::testing::Values(std::vector{2, 1}, std::vector{2, 2}));
 
 /// Forward and backward of one batch.
-void run_gradients(const Training& training, BaseModel& model) {
+void run_gradients(const Training& training, BaseModel& model, DType travels = DType::f32) {
   const HostArrays batch = local_rows(make_batch(training, 0));
   Tape tape;
   StepLoss step;
@@ -123,7 +124,9 @@ void run_gradients(const Training& training, BaseModel& model) {
     const Tape::Recording recording(tape);
     step = loss_of(model)(batch, 0, Rows::all(batch).end, key_from_seed(5));
   }
-  tape.backward(step.loss);
+  GradientBuckets buckets(1, ParameterLayers::none(), travels);
+  tape.backward(step.loss, buckets);
+  buckets.finish();
 }
 
 TEST(Gradients, OfSmallArraysAreSummedTogether) {
@@ -143,6 +146,80 @@ TEST(Gradients, OfSmallArraysAreSummedTogether) {
     EXPECT_EQ(comm.traffic().table(), want);
     EXPECT_EQ(meter.used()[static_cast<size_t>(MemoryKind::kGradients)], bytes);
   });
+}
+
+TEST(Gradients, InBfloat16AreHalfTheBytes) {
+  const Training training{.optimizer = {}};
+  on_ranks(partitioning({4, 1}, 1, 1), [&](Comm& comm) {
+    const auto model = make_model(training);
+    model->parameters().initialize(key_from_seed(7));
+    comm.traffic().reset();
+    run_gradients(training, *model, DType::bf16);
+    int64_t bytes = 0;
+    for (const ParamInfo& info : model->parameters().all()) {
+      EXPECT_EQ(info.value.grad().spec().dtype, DType::f32);
+      bytes += info.value.grad().bytes();
+    }
+    const Traffic::Table want = {
+        {{"all_reduce", "data"},
+         {1 + 3 + 1, Traffic::sent("all_reduce", bytes / 2 + 8 + 3 * 4, 4)}}};
+    EXPECT_EQ(comm.traffic().table(), want);
+  });
+}
+
+/// What a rank gives and the sums of all, with and without signs.
+struct Parts {
+  std::vector<float> mine;
+  std::vector<double> sums, sizes;
+};
+Parts parts_of_gradient(int rank, int ranks, size_t count, uint32_t seed) {
+  Parts parts{{}, std::vector<double>(count), std::vector<double>(count)};
+  for (int r = 0; r < ranks; ++r)
+    for (size_t i = 0; i < count; ++i) {
+      const auto bits = random_bits(key_from_seed(seed + static_cast<uint32_t>(r)), i);
+      const float x = static_cast<float>(bits) * 0x1p-31f - 1;  // [-1, 1)
+      parts.sums[i] += static_cast<double>(x);
+      parts.sizes[i] += std::abs(static_cast<double>(x));
+      if (r == rank) parts.mine.push_back(x);
+    }
+  return parts;
+}
+
+// bfloat16 keeps 8 bits: rounding changes a number by at most 2^-8 of it. What a rank gives is rounded, and what each
+// collective sums in float32: here twice, a scatter over `data` and a sum over `replica`. Parts of two passes on one
+// rank are summed before.
+TEST(Gradients, InBfloat16AreOffByARoundingOfPartsAndOneOfEachSum) {
+  for (const bool is_sharded : {false, true})
+    on_ranks(replicated(2, partitioning({2, 1}, 1, 2)), [&](Comm& comm) {
+      const Spec spec{{{"rows", 12}, {"embed", 50}}, DType::f32};
+      const Layout whole = Layout::replicated(2);
+      Layout sharded = whole, open = whole;
+      sharded.dims[1] = {"data"};
+      open.partial = {"replica", "data"};
+      const Tensor leaf(spec, is_sharded ? sharded : whole, full_slice(spec));
+      GradientBuckets buckets(2, ParameterLayers::none(), DType::bf16);
+      std::vector<double> sums(600), sizes(600);
+      for (uint32_t pass = 0; pass < 2; ++pass) {
+        const Parts parts = parts_of_gradient(comm.rank(), 4, 600, 10 * pass);
+        for (size_t i = 0; i < 600; ++i) sums[i] += parts.sums[i], sizes[i] += parts.sizes[i];
+        const Tensor grad(spec, open, full_slice(spec));
+        std::ranges::copy(parts.mine, grad.data<float>().begin());
+        buckets.add(leaf, grad, 0);
+      }
+      buckets.finish();
+      const Tensor got = resharded(leaf.grad(), whole);
+      double most = 0;
+      for (size_t i = 0; i < 600; ++i) {
+        const double error = std::abs(static_cast<double>(got.data<float>()[i]) - sums[i]);
+        const double rounding = 0x1p-8 * sizes[i];
+        EXPECT_LE(error, (is_sharded ? 3 : 2) * 1.01 * rounding) << i;
+        most = std::max(most, error / rounding);
+      }
+      EXPECT_GT(most, 0.1);
+      std::vector<float> others(4 * 600);
+      comm.world().all_gather(got.data<float>().data(), others.data(), 600, DType::f32).wait();
+      for (size_t i = 0; i < others.size(); ++i) ASSERT_EQ(others[i], others[i % 600]);
+    });
 }
 
 // Parameters are gathered and gradients scattered within a replica; shards alone are summed over replicas.

@@ -38,6 +38,25 @@ TEST_F(Layouts, GiveTheSameRunWhenGradientsAreReducedOnceAStep) {
   compare(training, {4, 1}, 1, 1);
 }
 
+// A gradient is off by at most 2^-7 of what the ranks' parts of it sum to without their signs (accounting_test.cpp):
+// here, where that is less than 8 times the gradient, a run is off by 2^-4 of what it has learned.
+TEST_F(Layouts, GiveNearlyTheSameRunWhenGradientsTravelInBfloat16) {
+  for (const auto reduction : {GradientReduction::microbatch, GradientReduction::step}) {
+    Training training{.microbatches = 2, .optimizer = {}, .reduction = reduction};
+    const Result want = run_unsharded(training);
+    training.reduction_dtype = DType::bf16;
+    const auto ranks = run_sharded(training, partitioning({2, 2}, 1, 1));
+    const double learned = want.losses.front() - want.losses.back();
+    ASSERT_GT(learned, 0);
+    for (const Result& rank : ranks) {
+      EXPECT_NEAR(rank.losses.front(), want.losses.front(), 2e-6 * want.losses.front());
+      EXPECT_NEAR(rank.losses.back(), want.losses.back(), learned / 16);
+      EXPECT_NE(rank.parameters, want.parameters);
+      EXPECT_EQ(rank.parameters, ranks[0].parameters);
+    }
+  }
+}
+
 TEST_F(Layouts, GiveTheSameRunWhenMicrobatchesTakeTurns) {
   QT_SKIP_SANITIZED();
   const Training training{.microbatches = 4, .optimizer = {}, .interleave = true};

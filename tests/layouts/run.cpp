@@ -80,6 +80,7 @@ Result run(const Training& training) {
                                    .logical_factor_rules = moe_logical_factor_rules()}),
                   {.num_microbatches = training.microbatches,
                    .reduction = training.reduction,
+                   .reduction_dtype = training.reduction_dtype,
                    .interleave = training.interleave,
                    .learning_rate = [](int64_t) { return 0.01F; },
                    .weight_metrics = true},

@@ -28,6 +28,7 @@ struct Training {
   double dropout_rate = 0.1;
   std::function<OptimizerPtr()> optimizer;  // default: Adafactor
   GradientReduction reduction = GradientReduction::microbatch;
+  DType reduction_dtype = DType::f32;
   bool interleave = false;
 };
 
