@@ -5,6 +5,7 @@ bench/load_compare.py [--quintet build/quintet] [--sizes 250,3000] [--threads 2]
 
 load: Hugging Face directories of about so many MB with random weights (made once in --folder, kept for the next run), in the page cache:
   cat          every byte once through a buffer
+  mapping      the weights' file mapped with its pages, as llama.cpp maps, and every byte summed; in a fresh process
   quintet      open and check the files, read the weights without packing, read and pack them, first token (quintet bench load), and the whole process of `quintet generate` for one token
   transformers from_pretrained and the first token of generate, in a fresh process; imports apart
   CTranslate2  Translator and the first token, in a fresh process, of a model converted before (whose time is told apart)
@@ -54,6 +55,16 @@ t = ctranslate2.Translator(sys.argv[1], device='cpu', compute_type='float32', in
 loaded = time.perf_counter()
 t.translate_batch([['<unk>'] * 16], beam_size=1, max_decoding_length=1)
 print(imported - begin, loaded - imported, time.perf_counter() - loaded)
+'''
+MAPPING = '''
+import mmap, sys, time
+import numpy as np
+begin = time.perf_counter()
+with open(sys.argv[1], 'rb') as f:
+  mapped = mmap.mmap(f.fileno(), 0, mmap.MAP_PRIVATE | mmap.MAP_POPULATE, mmap.PROT_READ)
+there = time.perf_counter()
+np.frombuffer(mapped, np.uint64, len(mapped) // 8).sum()
+print(there - begin, time.perf_counter() - begin)
 '''
 TORCH_SAVE = '''
 import os, sys, time, torch
@@ -147,6 +158,8 @@ def compare_load(ns, megabytes):
   ours = json.loads(subprocess.run([ns.quintet, 'bench', 'load', f'--model_dir={path}', f'--threads={ns.threads}', f'--repeat={ns.repeat}'], check=True,
                                    capture_output=True, text=True).stdout)
   report('load', size, 'cat', read_seconds=ours['cat_seconds'])
+  mapped, read = least([python(MAPPING, os.path.join(path, 'model.safetensors')) for _ in range(ns.repeat)])
+  report('load', size, 'mapping', map_seconds=mapped, read_seconds=read)
   report('load', size, 'quintet', **{k: ours[k] for k in ('open_seconds', 'read_seconds', 'pack_seconds', 'usable_seconds', 'first_token_seconds')},
          read_times_cat=(ours['open_seconds'] + ours['read_seconds']) / ours['cat_seconds'], usable_times_cat=ours['usable_seconds'] / ours['cat_seconds'])
   runs = []

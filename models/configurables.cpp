@@ -19,7 +19,7 @@ void add_common(gin::StructParams<Config> config) {
       .arg("max_distance", &Config::max_distance)
       .arg("dropout_rate", &Config::dropout_rate)
       .arg("logits_via_embedding", &Config::logits_via_embedding)
-      .arg("float32_attention_logits", &Config::float32_attention_logits)
+      .accepted("float32_attention_logits", false)
       .arg("remat_policy", &Config::remat_policy);
 }
 

@@ -21,7 +21,6 @@ struct T5Config : LayerConfig {
   int64_t num_encoder_layers = 6;
   int64_t num_decoder_layers = 6;
   bool logits_via_embedding = false;
-  bool float32_attention_logits = false;  // always true here: logits are float32
   std::string remat_policy = "none";  // or "full": layers are computed again for the backward pass
   SparseStack sparse_encoder, sparse_decoder;  // layers that are mixtures of experts
   bool masks_padding = false;        // flaxformer: padding enters attention and MLP as zeros
@@ -34,7 +33,6 @@ struct TransformerConfig : LayerConfig {
   std::string dtype = "float32";
   int64_t num_layers = 6;
   bool logits_via_embedding = false;
-  bool float32_attention_logits = false;
   std::string remat_policy = "none";
   SparseStack sparse;
 };

@@ -4,6 +4,7 @@
 #include "apps/flags/command_line.h"
 #include "apps/flags/data_flags.h"
 #include "apps/train/training.h"
+#include "data/preprocessors/strings.h"
 #include "runtime/base/check.h"
 
 namespace quintet {
@@ -39,9 +40,9 @@ std::optional<int> run_other_mode(std::span<char* const> args) {
     const std::string argument = rest[i];
     if (argument.substr(0, argument.find('=')) != kFlag) continue;
     const bool apart = argument.size() == kFlag.size();
-    const std::string mode = CLI::detail::to_lower(!apart ? argument.substr(kFlag.size() + 1)
-                                                   : i + 1 < rest.size() ? rest[i + 1]
-                                                                         : "");
+    const std::string mode = data::lower_ascii(!apart ? argument.substr(kFlag.size() + 1)
+                                               : i + 1 < rest.size() ? rest[i + 1]
+                                                                     : "");
     QT_CHECK(mode != "precompile" && mode != "export", "--run_mode={}: {}", mode,
              mode == "export"
                  ? "there is no SavedModel here; 'quintet serve' reads a run's directory"

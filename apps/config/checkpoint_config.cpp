@@ -166,6 +166,8 @@ void register_save_config(gin::Registry& registry) {
                 [](SaveCheckpointConfig& config, const gin::Value& value, const gin::Where& where) {
                   if (!value.is_none())
                     config.checkpoint_steps = gin::as<std::vector<int64_t>>(value, where);
+                  for (const int64_t step : config.checkpoint_steps)
+                    QT_CHECK(step >= 0, "{}: there is no step {}", where.text, step);
                 })
       .arg_with("keep", {},
                 [](SaveCheckpointConfig& config, const gin::Value& value, const gin::Where& where) {

@@ -17,7 +17,6 @@
 #include "models/configurables.h"
 #include "runtime/configurables/configurables.h"
 #include "runtime/configurables/optimizer_configurables.h"
-#include "runtime/mpi/session.h"
 
 namespace quintet {
 namespace {
@@ -70,9 +69,7 @@ GinSession::GinSession(const gin::CommandLine& command_line, EntryPoints entry_p
                                       .skip_unknown = command_line.skip_unknown,
                                       .read = read_config_file});
   config_->load(command_line);
-  if (mpi::Session::rank_of_process().value_or(0) == 0)
-    for (const std::string& unknown : config_->unknown())
-      fmt::print(stderr, "unknown: {}\n", unknown);
+  print_unknown(*config_);
   if (!command_line.skip_unknown) gin::check_flags_used(*config_, read_by_program(options.macros));
   check_effects(*config_, options.trained);
 }

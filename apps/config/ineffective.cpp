@@ -145,11 +145,15 @@ std::vector<Row> rows_of_models() {
                     sampling = "t5x.decoding.temperature_sample";
   const std::string pjit = "t5x.partitioning.PjitPartitioner",
                     moe = "t5x.contrib.moe.partitioning.MoePjitPartitioner";
+  const std::string examples = "t5x.examples.", t5 = ".network.T5Config";
   return {
-      {{"t5x.examples.scalable_t5.network.T5Config"},
-       "param_scan_axis",
+      {{examples + "t5" + t5, examples + "scalable_t5" + t5, "t5x.contrib.gpu.t5.network.T5Config",
+        examples + "decoder_only.network.TransformerConfig"},
+       "float32_attention_logits",
        kWarned,
-       "layers are not scanned"},
+       "logits of attention are float32",
+       is_one_of({true})},
+      {{examples + "scalable_t5" + t5}, "param_scan_axis", kWarned, "layers are not scanned"},
       {{beams, sampling},
        "num_decodes",
        kWarned,
@@ -167,6 +171,26 @@ std::vector<Row> rows_of_models() {
   };
 }
 
+std::vector<Row> rows_of_dataset_config() {
+  const std::string dataset = "t5x.utils.DatasetConfig";
+  return {
+      {{dataset}, "use_memory_cache", kWarned, "it changes no batch"},
+      {{dataset}, "num_prefetch_threads", kWarned, "the number of data threads is fixed"},
+      {{dataset}, "num_workers", kWarned, "the number of data threads is fixed"},
+      {{dataset},
+       "runtime_preprocessors",
+       kRefused,
+       "preprocessors are a task's: bind them in its seqio.Task",
+       is_empty},
+      {{dataset},
+       "module",
+       kRefused,
+       "Python cannot be imported; `import MODULE` in a gin file reads MODULE.gin, with tasks in "
+       "gin",
+       is_known_module},
+  };
+}
+
 std::vector<Row> rows_of_data() {
   const std::string seqio = "seqio.dataset_providers.";
   const std::string tfds = seqio + "TfdsDataSource";
@@ -180,12 +204,6 @@ std::vector<Row> rows_of_data() {
   for (const std::string& name : data::feature_converter_names())
     converters.push_back("seqio.feature_converters." + name);
   return {
-      {{"t5x.utils.DatasetConfig"},
-       "module",
-       kRefused,
-       "Python cannot be imported; `import MODULE` in a gin file reads MODULE.gin, with tasks in "
-       "gin",
-       is_known_module},
       {shuffled, "file_shuffle_buffer_size", kWarned,
        "the order of reading is a permutation of all examples"},
       {counted, "num_input_examples", kWarned, "examples are counted"},
@@ -227,8 +245,9 @@ std::vector<Row> rows_of_data() {
 const gin::IneffectiveTable& ineffective_parameters() {
   static const gin::IneffectiveTable table = [] {
     gin::IneffectiveTable made;
-    for (const auto& rows : {rows_of_training(), rows_of_evaluation(), rows_of_checkpoints(),
-                             rows_of_models(), rows_of_data(), rows_of_flaxformer()})
+    for (const auto& rows :
+         {rows_of_training(), rows_of_evaluation(), rows_of_checkpoints(), rows_of_models(),
+          rows_of_dataset_config(), rows_of_data(), rows_of_flaxformer()})
       for (const Row& row : rows)
         for (const std::string& name : row.configurables)
           made[name + "." + row.parameter] = {row.verdict, row.reason, row.is_met};
@@ -250,6 +269,11 @@ void check_effects(const gin::Config& config, const std::string& trained) {
       fmt::print(stderr, "warning: {} has no effect: {}\n", what, b.reason);
   }
   if (!refused.empty()) gin::throw_problems(refused);
+}
+
+void print_unknown(const gin::Config& config) {
+  if (mpi::Session::rank_of_process().value_or(0) != 0) return;
+  for (const std::string& unknown : config.unknown()) fmt::print(stderr, "unknown: {}\n", unknown);
 }
 
 void warn_of_dtype(const ConfiguredModel& model) {

@@ -18,6 +18,9 @@ const gin::IneffectiveTable& ineffective_parameters();
 /// names warns of all.
 void check_effects(const gin::Config& config, const std::string& trained = "");
 
+/// Tells, on the first rank, of the names that a configuration which skips unknown ones has skipped.
+void print_unknown(const gin::Config& config);
+
 /// Warns on the first rank of a dtype that the current device does not compute in.
 void warn_of_dtype(const ConfiguredModel& model);
 

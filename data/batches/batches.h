@@ -34,7 +34,6 @@ struct DatasetConfig {
   OnBadExample on_bad_example = OnBadExample::fail;  // in caches; sources have their own
   bool pack = false;
   bool use_custom_packing_ops = false;  // pack by best fit, denser than seqio's greedy packing
-  bool use_memory_cache = true;
   bool trim_output_features = true;
   // Quintet's own.
   /// Parts of the examples that are packed each for itself, so that data ranks pack different parts: batch n

@@ -56,30 +56,7 @@ void register_mixtures(Registry& r) {
   r.add_alias("tf.data.Dataset.sample_from_datasets", kSampleFn);
 }
 
-}  // namespace
-
-void register_tasks(Registry& r) {
-  r.add("seqio.dataset_providers.Task",
-        {"name",
-         "source",
-         {"preprocessors", gin::list_of({})},
-         "output_features",
-         {"postprocess_fn", nullptr},
-         {"metric_fns", nullptr},
-         {"shuffle_buffer_size", Task::kShuffleBufferSize}},
-        make_task);
-  register_mixtures(r);
-  register_mixing_rates(r);
-  register_t5_defaults(r);
-  r.add_function("seqio.dataset_providers.TaskRegistry",
-                 [](std::vector<gin::Value> tasks) { return tasks; },
-                 {{"tasks", gin::list_of({})}});
-  r.add_function("seqio.dataset_providers.MixtureRegistry",
-                 [](std::vector<gin::Value> mixtures) { return mixtures; },
-                 {{"mixtures", gin::list_of({})}});
-  for (const char* name : {"Task", "Mixture", "TaskRegistry", "MixtureRegistry"})
-    r.add_alias(std::string("seqio.") + name, std::string("seqio.dataset_providers.") + name);
-
+void register_dataset_config(Registry& r) {
   r.add_struct<DatasetConfig>("t5x.utils.DatasetConfig")
       .arg_with("mixture_or_task_name", nullptr,
                 [](DatasetConfig& config, const gin::Value& value, const Where& where) {
@@ -105,7 +82,6 @@ void register_tasks(Registry& r) {
       .arg("on_bad_example", &DatasetConfig::on_bad_example)
       .arg("pack", &DatasetConfig::pack)
       .arg("use_custom_packing_ops", &DatasetConfig::use_custom_packing_ops)
-      .arg("use_memory_cache", &DatasetConfig::use_memory_cache)
       .arg("trim_output_features", &DatasetConfig::trim_output_features)
       .arg_with("skip_batches", nullptr,
                 [](DatasetConfig& config, const gin::Value& value, const Where& where) {
@@ -115,7 +91,37 @@ void register_tasks(Registry& r) {
       .arg("start_batch", &DatasetConfig::start_batch)
       .arg("virtual_shards", &DatasetConfig::virtual_shards)
       .arg("strict_data", &DatasetConfig::strict_data)
-      .accepted("module");
+      .accepted("module")
+      .accepted("use_memory_cache", true)
+      .accepted("runtime_preprocessors")
+      .accepted("num_prefetch_threads")
+      .accepted("num_workers", int64_t{0});
+}
+
+}  // namespace
+
+void register_tasks(Registry& r) {
+  r.add("seqio.dataset_providers.Task",
+        {"name",
+         "source",
+         {"preprocessors", gin::list_of({})},
+         "output_features",
+         {"postprocess_fn", nullptr},
+         {"metric_fns", nullptr},
+         {"shuffle_buffer_size", Task::kShuffleBufferSize}},
+        make_task);
+  register_mixtures(r);
+  register_mixing_rates(r);
+  register_t5_defaults(r);
+  r.add_function("seqio.dataset_providers.TaskRegistry",
+                 [](std::vector<gin::Value> tasks) { return tasks; },
+                 {{"tasks", gin::list_of({})}});
+  r.add_function("seqio.dataset_providers.MixtureRegistry",
+                 [](std::vector<gin::Value> mixtures) { return mixtures; },
+                 {{"mixtures", gin::list_of({})}});
+  for (const char* name : {"Task", "Mixture", "TaskRegistry", "MixtureRegistry"})
+    r.add_alias(std::string("seqio.") + name, std::string("seqio.dataset_providers.") + name);
+  register_dataset_config(r);
 }
 
 namespace {

@@ -94,7 +94,8 @@ TEST(PathMap, FileAndEnvironmentAreReadInThisOrder) {
   setenv("XDG_CONFIG_HOME", folder.c_str(), 1);
   EXPECT_NE(error_of([] { PathMap::of_environment(); }, ExitCode::kUsage).find("paths:3: expected"),
             std::string::npos);
-  std::ofstream(folder / "quintet" / "paths") << "# folders\n\n gs://a = /file\r\ngs://b=/file\n";
+  std::ofstream(folder / "quintet" / "paths")
+      << "# folders\n\n gs://a = /file\r\ngs://b=/file  # both\n";
   setenv("QUINTET_PATH_MAP", "gs://b=/variable,s3://c=/variable", 1);
   const PathMap map = PathMap::of_environment();
   EXPECT_EQ(map.find("gs://a/x"), "/file/x");

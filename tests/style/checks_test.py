@@ -1,4 +1,4 @@
-"""scripts/check_includes.py, line_count.py, check_functions.py and check_sleeps.py: trees of a few files that break one
+"""scripts/check_includes.py, line_count.py, check_functions.py, check_parameters.py and check_sleeps.py: trees of a few files that break one
 rule each, and one that breaks none."""
 
 import subprocess
@@ -96,6 +96,18 @@ class Functions(Check):
 
     def test_a_longer_member(self):
         self.expect({"data/a.h": "struct A {\n  void g() const {\n" + "    h();\n" * 60 + "  }\n};\n"}, "data/a.h:2: 62 lines")
+
+
+class Parameters(Check):
+    script = "check_parameters"
+    REGISTERED = 'registry.add_struct<Set>("Set").arg("size", &Set::size);\n'
+
+    def test_a_field_that_is_read(self):
+        for reads in "int f(const Set& set) { return set.size; }\n", "int Set::rows() const {\n  return size;\n}\n":
+            self.expect({"data/a.h": "struct Set {\n  int size = 0;\n};\n", "data/a.cpp": self.REGISTERED, "apps/b.cpp": reads})
+
+    def test_a_field_that_is_only_filled(self):
+        self.expect({"data/a.h": "struct Set {\n  int size = 0;  // size\n};\n", "data/a.cpp": self.REGISTERED}, "Set::size: bound by gin files")
 
 
 class Sleeps(Check):

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/config/gin_session.h"
+#include "apps/config/ineffective.h"
 #include "apps/config/show/show_config.h"
 #include "apps/huggingface/gin_text.h"
 #include "runtime/base/check.h"
@@ -20,7 +21,7 @@ gin::NamedValues side(const gin::Registry& registry, const std::string& path,
                                 .read = read_config_file});
   config.parse_file(path);
   config.parse_bindings(command_line.bindings);
-  for (const std::string& unknown : config.unknown()) fmt::print(stderr, "unknown: {}\n", unknown);
+  print_unknown(config);
   gin::NamedValues values;
   for (const gin::Explained& bound : gin::explain(config, {}))
     values.set(bound.name, gin::with_full_names(bound.value));

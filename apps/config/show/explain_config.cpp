@@ -49,7 +49,7 @@ void explain_config(const gin::CommandLine& command_line, const ShowConfigOption
                                 .read = read_config_file});
   for (const std::string& file : command_line.files) config.parse_file(file);
   config.parse_bindings(command_line.bindings);
-  for (const std::string& unknown : config.unknown()) fmt::print(stderr, "unknown: {}\n", unknown);
+  print_unknown(config);
   Reasons without_effect;
   for (const gin::IneffectiveBinding& b :
        gin::ineffective_bindings(config, ineffective_parameters()))

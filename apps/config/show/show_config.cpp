@@ -74,17 +74,13 @@ void show_config(const gin::CommandLine& command_line, const ShowConfigOptions& 
   gin::Config config(registry, {.roots = config_roots(),
                                 .skip_unknown = command_line.skip_unknown,
                                 .read = read_config_file});
-  const auto tell_unknown = [&] {
-    for (const std::string& unknown : config.unknown())
-      fmt::print(stderr, "unknown: {}\n", unknown);
-  };
   try {
     config.load(command_line);
   } catch (const Error&) {
-    tell_unknown();
+    print_unknown(config);
     throw;
   }
-  tell_unknown();
+  print_unknown(config);
   if (!command_line.skip_unknown)
     gin::check_flags_used(config, read_by_program({"MODEL", "TASK_FEATURE_LENGTHS"}));
   check_effects(config);

@@ -41,8 +41,10 @@ template <typename Where>
 void add_rules(PathMap& map, std::string_view text, char separator, const Where& where) {
   for (int64_t number = 1; !text.empty(); ++number) {
     const size_t end = std::min(text.find(separator), text.size());
-    const std::string_view rule = trimmed(text.substr(0, end));
-    if (!rule.empty() && !rule.starts_with('#')) map.add(rule, where(number));
+    const std::string_view line = text.substr(0, end);
+    const bool is_comment = trimmed(line).starts_with('#');
+    const std::string_view rule = trimmed(line.substr(0, line.find(" #")));
+    if (!rule.empty() && !is_comment) map.add(rule, where(number));
     text.remove_prefix(std::min(end + 1, text.size()));
   }
 }
