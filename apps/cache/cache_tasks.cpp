@@ -97,7 +97,7 @@ void cache_tasks(CacheFlags flags, const gin::CommandLine& command_line,
 
   GinSession session(command_line);
   const auto tasks = chosen_tasks(session, flags);
-  const Ranks ranks(RankFlags{});
+  const Ranks ranks(flags.ranks);
   ranks.agree_on_program(arguments);
   agree_on_data(ranks, tasks);
   const mpi::Session& mpi = ranks.session();

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "apps/flags/launch_flags.h"
+#include "apps/process/ranks.h"
 #include "data/cache/cache_writer.h"
 #include "runtime/gin/command_line.h"
 
@@ -13,6 +14,7 @@ namespace quintet {
 /// What `quintet cache` may be told beside gin bindings.
 struct CacheFlags {
   LaunchFlags launch;
+  RankFlags ranks;
   std::vector<std::string> tasks, excluded_tasks, other_cache_dirs;
   data::CacheOptions cache;
   bool overwrite = false, ignore_other_caches = false;

@@ -52,7 +52,7 @@ int run_config(std::span<char* const> args) {
   LaunchFlags launch;  // so that the command line of a run shows its configuration
   launch.add_dry_run(cli.app());
   launch.add_run_mode(cli.app(), {"train", "eval", "infer", "export", "precompile"});
-  launch.add_to(cli.app());
+  launch.add_to_one_process(cli.app());
   if (!cli.parse(left) || !launch.check()) return 0;
   for (const std::string& file : files) gin_line.files.push_back(gin_file_of(file));
   QT_CHECK(!gin_line.files.empty() || !gin_line.bindings.empty(),

@@ -47,7 +47,7 @@ int run_data(std::span<char* const> arguments) {
   describe_gin_flags(app, "more tasks (seqio.TaskRegistry.tasks)");
   describe_data_flags(app);
   LaunchFlags launch;
-  launch.add_to(app);
+  launch.add_to_one_process(app);
   if (!cli.parse(rest) || !launch.check()) return 0;
   options.pack = !padded;
 

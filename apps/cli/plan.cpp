@@ -68,7 +68,7 @@ int run_plan(std::span<char* const> args) {
   options.microbatches.add_microbatches_to(app);
   options.microbatches.add_to(app);
   LaunchFlags launch;
-  launch.add_to(app);
+  launch.add_to_one_process(app);
   if (!cli.parse(left) || !launch.check()) return 0;
   gin_line.files.insert(gin_line.files.end(), options.files.begin(), options.files.end());
   plan(options, gin_line);

@@ -77,6 +77,13 @@ void LaunchFlags::add_to(CLI::App& app) {
       ->group(kGroup);
 }
 
+void LaunchFlags::add_to_one_process(CLI::App& app) {
+  add_to(app);
+  app.add_option("--initialization_timeout", initialization_timeout,
+                 "without effect: this is one process, which waits for no others")
+      ->group(kGroup);
+}
+
 void LaunchFlags::add_dry_run(CLI::App& app) {
   app.add_flag("--dry_run,!--nodry_run", dry_run, "print the configuration and exit");
 }
@@ -106,6 +113,7 @@ bool LaunchFlags::check() const {
   if (!coordinator_address.empty()) given += ", --coordinator_address";
   if (process_count != 1) given += ", --process_count";
   if (process_index != 0) given += ", --process_index";
+  if (!initialization_timeout.empty()) given += ", --initialization_timeout";
   if (!given.empty())
     fmt::print(stderr, "{}: without effect; mpirun or srun says which ranks there are\n",
                given.substr(2));

@@ -18,12 +18,15 @@ namespace quintet {
 struct LaunchFlags {
   std::string coordinator_address;
   int process_count = 1, process_index = 0;
+  std::string initialization_timeout;
   bool multiprocess_gpu = false, logtostderr = true, showprefixforinfo = true;
   bool only_check_args = false, dry_run = false;
   std::vector<std::string> log_options;     // names of absl.logging's that were given
   std::vector<std::string> python_options;  // of absl.app's, for Python's debugger and profilers
 
   void add_to(CLI::App& app);
+  /// Of a verb that is one process and waits for no others: --initialization_timeout, too.
+  void add_to_one_process(CLI::App& app);
   /// --dry_run of T5X's main.py, of verbs that then print their configuration and end.
   void add_dry_run(CLI::App& app);
   /// --run_mode of T5X's main.py, which may be one of `modes`, in any case.

@@ -93,17 +93,21 @@ std::string joined(const std::vector<Ranks::Line>& lines, std::string Ranks::Lin
 
 }  // namespace
 
+void RankFlags::add_init_timeout(CLI::App& app) {
+  app.add_option("--init_timeout,--initialization_timeout", init_timeout,
+                 "seconds until all ranks must have started")
+      ->capture_default_str()
+      ->group("Under mpirun or srun")
+      ->check(CLI::Range(0, 1 << 30));
+}
+
 void RankFlags::add_to(CLI::App& app) {
   app.add_option("--collective_timeout", collective_timeout,
                  "seconds that a rank waits for the others before the job ends; 0: unlimited")
       ->capture_default_str()
       ->group("Under mpirun or srun")
       ->check(CLI::Range(0.0, 1e9));
-  app.add_option("--init_timeout,--initialization_timeout", init_timeout,
-                 "seconds until all ranks must have started")
-      ->capture_default_str()
-      ->group("Under mpirun or srun")
-      ->check(CLI::Range(0, 1 << 30));
+  add_init_timeout(app);
   app.add_option("--check_replicas", check_replicas,
                  "steps between comparisons of replicated parameters over ranks; 0: never")
       ->capture_default_str()

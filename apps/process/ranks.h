@@ -30,6 +30,8 @@ struct RankFlags {
   bool share_gpus = false;          // ranks of one GPU are meant
 
   void add_to(CLI::App& app);
+  /// Of a verb whose ranks wait for each other at the start alone.
+  void add_init_timeout(CLI::App& app);
 };
 
 class Ranks {

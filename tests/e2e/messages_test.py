@@ -152,11 +152,11 @@ def test_flags_of_other_launchers_act_or_say_that_they_do_not(folder):
 
 
 def test_every_verb_that_takes_a_gin_file_takes_the_flags_of_a_launch(folder):
-    flags = ["--alsologtostderr", "--verbosity=1", "--coordinator_address=h:1", "--undefok=new", "--new=1", "--jax_backend=cpu"]
+    flags = ["--alsologtostderr", "--verbosity=1", "--coordinator_address=h:1", "--initialization_timeout=9", "--undefok=new", "--new=1", "--jax_backend=cpu"]
     byte_tiny = ["--gin_file=quintet/byte_tiny.gin", "--gin.DROPOUT_RATE=0.0", "--gin.TRAIN_STEPS=1", "--gin.WARMUP_STEPS=0"]
     for verb in (["config"], ["plan", "--batch=8"], ["data", "list"]):
         result = quintet(*verb, *byte_tiny, *flags)
-        for flag in ("--verbosity", "--coordinator_address", "--jax_backend=cpu"):
+        for flag in ("--verbosity", "--coordinator_address, --initialization_timeout", "--jax_backend=cpu"):
             assert f"{flag}: without effect" in result.err, result
         assert quintet(*verb, *byte_tiny, "--only_check_args").out == ""
     # config takes what a run takes, and shows what its flags bind.
