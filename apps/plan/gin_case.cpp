@@ -1,15 +1,38 @@
 #include "apps/plan/gin_case.h"
 
+#include <cstdio>
 #include <mutex>
 #include <numeric>
 
+#include "apps/config/parsed_config.h"
 #include "models/configurables.h"
+#include "runtime/gin/registry/builtins.h"
+#include "runtime/mpi/session.h"
 
 namespace quintet {
+
+namespace {
+
+/// T5X's files leave DROPOUT_RATE to each run.
+bool needs_dropout_rate(const gin::CommandLine& line) {
+  gin::Registry registry;
+  register_everything(registry);
+  const auto config = parsed_config(registry, line);
+  const gin::Value* rate = config->query("DROPOUT_RATE");
+  return rate != nullptr && *rate == gin::Value(gin::Macro{gin::kRequiredName});
+}
+
+}  // namespace
 
 std::unique_ptr<GinSession> model_session(const std::string& verb, gin::CommandLine line) {
   QT_CHECK(!line.files.empty(), "quintet {}: no model; name a gin file that defines MODEL", verb);
   line.bindings.insert(line.bindings.begin(), "VOCABULARY = None");
+  if (needs_dropout_rate(line)) {
+    line.bindings.emplace_back("DROPOUT_RATE = 0.0");
+    if (mpi::Session::rank_of_process().value_or(0) == 0)
+      fmt::print(stderr,
+                 "DROPOUT_RATE is not bound: a step without dropout; bind it for another\n");
+  }
   auto session =
       std::make_unique<GinSession>(line, EntryPoints{}, GinSession::Options{.macros = {"MODEL"}});
   return session;

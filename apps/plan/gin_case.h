@@ -7,7 +7,7 @@
 namespace quintet {
 
 /// The configuration of gin files that bind MODEL; its vocabularies are not read, sizes are the
-/// model's own. Throws a usage error naming `verb` if there is no file.
+/// model's own, and DROPOUT_RATE is 0 if the files leave it %gin.REQUIRED, which is told. Throws a usage error naming `verb` if there is no file.
 std::unique_ptr<GinSession> model_session(const std::string& verb, gin::CommandLine line);
 /// MODEL of a session, which must outlive the case, with its own optimizer on random batches of
 /// bench.batch rows. Any thread may make it.

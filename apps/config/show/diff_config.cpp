@@ -3,6 +3,7 @@
 
 #include "apps/config/gin_session.h"
 #include "apps/config/ineffective.h"
+#include "apps/config/parsed_config.h"
 #include "apps/config/show/show_config.h"
 #include "apps/huggingface/gin_text.h"
 #include "runtime/base/check.h"
@@ -14,16 +15,12 @@ namespace {
 
 /// Values under full names, macros expanded.
 gin::NamedValues side(const gin::Registry& registry, const std::string& path,
-                      const gin::CommandLine& command_line) {
-  gin::Config config(registry, {.search_paths = command_line.search_paths,
-                                .roots = config_roots(),
-                                .skip_unknown = true,
-                                .read = read_config_file});
-  config.parse_file(path);
-  config.parse_bindings(command_line.bindings);
-  print_unknown(config);
+                      gin::CommandLine command_line) {
+  command_line.files = {path};
+  const auto config = parsed_config(registry, command_line);
+  print_unknown(*config);
   gin::NamedValues values;
-  for (const gin::Explained& bound : gin::explain(config, {}))
+  for (const gin::Explained& bound : gin::explain(*config, {}))
     values.set(bound.name, gin::with_full_names(bound.value));
   return values;
 }

@@ -6,6 +6,7 @@
 #include "apps/config/gin_flags.h"
 #include "apps/config/gin_session.h"
 #include "apps/config/ineffective.h"
+#include "apps/config/parsed_config.h"
 #include "apps/config/show/show_config.h"
 #include "runtime/gin/explain.h"
 
@@ -43,12 +44,8 @@ nlohmann::ordered_json json_of(const gin::Explained& e, const Reasons& without_e
 void explain_config(const gin::CommandLine& command_line, const ShowConfigOptions& options) {
   gin::Registry registry;
   register_everything(registry);
-  gin::Config config(registry, {.search_paths = command_line.search_paths,
-                                .roots = config_roots(),
-                                .skip_unknown = true,
-                                .read = read_config_file});
-  for (const std::string& file : command_line.files) config.parse_file(file);
-  config.parse_bindings(command_line.bindings);
+  const auto parsed = parsed_config(registry, command_line);
+  const gin::Config& config = *parsed;
   print_unknown(config);
   Reasons without_effect;
   for (const gin::IneffectiveBinding& b :
