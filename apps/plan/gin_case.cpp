@@ -4,7 +4,7 @@
 #include <mutex>
 #include <numeric>
 
-#include "apps/config/parsed_config.h"
+#include "apps/config/show/parsed_config.h"
 #include "models/configurables.h"
 #include "runtime/gin/registry/builtins.h"
 #include "runtime/mpi/session.h"

@@ -3,7 +3,7 @@
 
 #include "apps/config/gin_session.h"
 #include "apps/config/ineffective.h"
-#include "apps/config/parsed_config.h"
+#include "apps/config/show/parsed_config.h"
 #include "apps/config/show/show_config.h"
 #include "apps/huggingface/gin_text.h"
 #include "runtime/base/check.h"

@@ -6,7 +6,7 @@
 #include "apps/config/gin_flags.h"
 #include "apps/config/gin_session.h"
 #include "apps/config/ineffective.h"
-#include "apps/config/parsed_config.h"
+#include "apps/config/show/parsed_config.h"
 #include "apps/config/show/show_config.h"
 #include "runtime/gin/explain.h"
 

@@ -1,4 +1,4 @@
-#include "apps/config/parsed_config.h"
+#include "apps/config/show/parsed_config.h"
 
 #include "apps/config/gin_session.h"
 #include "apps/huggingface/gin_text.h"
