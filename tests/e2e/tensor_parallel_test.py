@@ -39,6 +39,18 @@ def test_generate_answers_as_one_rank_does(folder):
     assert lines == quintet(*ask, short, *TEXTS).out, lines
 
 
+def evaluated_by_ranks(folder, infer, expected, evaluate, metrics):
+    """Several ranks, with and without partitions, write `expected` by infer and print `metrics` by eval, to the byte; yields eval's folders."""
+    for count, partitions in ((3, 1), (2, 2), (4, 2)):
+        out = folder / f"{count}x{partitions}"
+        ranks(count, *infer, f"--output_dir={out}", f"--num_partitions={partitions}")
+        assert (out / expected.name).read_bytes() == expected.read_bytes(), (count, partitions)
+        files = folder / f"metrics{count}x{partitions}"
+        told = ranks(count, *evaluate, f"--output_dir={files}", f"--num_partitions={partitions}")
+        assert told.out == metrics, (count, partitions, told)
+        yield files
+
+
 def test_infer_and_eval_share_examples_between_groups_of_ranks(folder):
     run = trained(folder)
     questions = folder / "questions.jsonl"
@@ -49,13 +61,7 @@ def test_infer_and_eval_share_examples_between_groups_of_ranks(folder):
     expected = next((folder / "alone").glob("*-predict.jsonl-00000-of-00001"))
     metrics = quintet(*evaluate, f"--output_dir={folder / 'metrics'}").out
     assert json.loads(metrics)["examples"] == 9, metrics
-    for count, partitions in ((3, 1), (2, 2), (4, 2)):
-        out = folder / f"{count}x{partitions}"
-        ranks(count, *infer, f"--output_dir={out}", f"--num_partitions={partitions}")
-        assert (out / expected.name).read_bytes() == expected.read_bytes(), (count, partitions)
-        files = folder / f"metrics{count}x{partitions}"
-        told = ranks(count, *evaluate, f"--output_dir={files}", f"--num_partitions={partitions}")
-        assert told.out == metrics, (count, partitions, told)
+    for files in evaluated_by_ranks(folder, infer, expected, evaluate, metrics):
         for file in (folder / "metrics").rglob("*.jsonl"):
             if file.name != "metrics.jsonl":  # has times
                 same = files / file.relative_to(folder / "metrics")
@@ -79,16 +85,10 @@ def test_scores_are_one_ranks_bit_for_bit(folder):
     evaluate = ["eval", f"--model_dir={run}"]
     metrics = quintet(*evaluate, f"--output_dir={folder / 'metrics'}").out
     assert "auc-roc" in metrics, metrics
-    for count, partitions in ((2, 2), (4, 2), (3, 1)):
-        out = folder / f"{count}x{partitions}"
-        ranks(count, *infer, f"--output_dir={out}", f"--num_partitions={partitions}")
-        assert (out / expected.name).read_bytes() == expected.read_bytes(), (count, partitions)
-        files = folder / f"metrics{count}x{partitions}"
-        told = ranks(count, *evaluate, f"--output_dir={files}", f"--num_partitions={partitions}")
-        assert told.out == metrics, (count, partitions, told)
+    for files in evaluated_by_ranks(folder, infer, expected, evaluate, metrics):
         for name in ("judged-000004.jsonl", "judged-metrics.jsonl"):
             one = (folder / "metrics" / "inference_eval" / name).read_bytes()
-            assert (files / "inference_eval" / name).read_bytes() == one == (run / "inference_eval" / name).read_bytes(), (name, count)
+            assert (files / "inference_eval" / name).read_bytes() == one == (run / "inference_eval" / name).read_bytes(), (name, files)
 
 
 def test_the_evaluation_inside_a_run_decodes_on_the_meshs_shards(folder):
