@@ -66,65 +66,32 @@ int64_t rows_at_once() { return kGroupRows; }
 using I = hn::RebindToSigned<F>;
 using VI = hn::Vec<I>;
 
-/// Four steps' weights of one vector of columns, as float32.
+/// The weights of one of four steps, of one vector of columns, as float32: made when the step needs them, since
+/// registers do not hold those of four beside the sums.
 template <WeightType kType>
-struct Quad;
-template <>
-struct Quad<WeightType::f32> {
-  V step[4];
-  HWY_INLINE Quad(const std::byte* w, size_t vector) {
-    const F d;
-    const auto* from = reinterpret_cast<const float*>(w) + vector * hn::Lanes(d);
-    for (size_t i = 0; i < 4; ++i) step[i] = hn::Load(d, from + i * 2 * hn::Lanes(d));
+HWY_INLINE V weights_of_step(const std::byte* w, size_t vector, size_t step) {
+  const F d;
+  const I di;
+  const size_t lanes = hn::Lanes(d);
+  if constexpr (kType == WeightType::f32)
+    return hn::Load(d, reinterpret_cast<const float*>(w) + (2 * step + vector) * lanes);
+  const auto* from = reinterpret_cast<const int32_t*>(w) + vector * lanes;
+  if constexpr (kType == WeightType::bf16) {
+    const VI pair = hn::Load(di, from + step / 2 * 2 * lanes);
+    return hn::BitCast(
+        d, step % 2 == 0 ? hn::ShiftLeft<16>(pair) : hn::And(pair, hn::Set(di, ~0xffff)));
   }
-};
-template <>
-struct Quad<WeightType::bf16> {
-  V step[4];
-  HWY_INLINE Quad(const std::byte* w, size_t vector) {
-    const F d;
-    const I di;
-    const auto* from = reinterpret_cast<const int32_t*>(w) + vector * hn::Lanes(di);
-    for (size_t i = 0; i < 2; ++i) {
-      const VI pair = hn::Load(di, from + i * 2 * hn::Lanes(di));
-      step[2 * i] = hn::BitCast(d, hn::ShiftLeft<16>(pair));
-      step[2 * i + 1] = hn::BitCast(d, hn::And(pair, hn::Set(di, ~0xffff)));
-    }
-  }
-};
-template <>
-struct Quad<WeightType::int8> {
-  V step[4];
-  HWY_INLINE Quad(const std::byte* w, size_t vector) {
-    const F d;
-    const I di;
-    const VI quad = hn::Load(di, reinterpret_cast<const int32_t*>(w) + vector * hn::Lanes(di));
-    step[0] = hn::ConvertTo(d, hn::ShiftRight<24>(hn::ShiftLeft<24>(quad)));
-    step[1] = hn::ConvertTo(d, hn::ShiftRight<24>(hn::ShiftLeft<16>(quad)));
-    step[2] = hn::ConvertTo(d, hn::ShiftRight<24>(hn::ShiftLeft<8>(quad)));
-    step[3] = hn::ConvertTo(d, hn::ShiftRight<24>(quad));
-  }
-};
-template <>
-struct Quad<WeightType::fp8> {
-  V step[4];
-  HWY_INLINE Quad(const std::byte* w, size_t vector) {
-    const I di;
-    const VI quad = hn::Load(di, reinterpret_cast<const int32_t*>(w) + vector * hn::Lanes(di));
-    step[0] = to_float(hn::ShiftLeft<24>(quad));
-    step[1] = to_float(hn::ShiftLeft<16>(quad));
-    step[2] = to_float(hn::ShiftLeft<8>(quad));
-    step[3] = to_float(quad);
-  }
-  /// Of the highest byte: its bits in a float's places, whose exponent has 120 more for bias.
-  static HWY_INLINE V to_float(VI high) {
-    const F d;
-    const I di;
-    const VI sign = hn::And(high, hn::Set(di, std::numeric_limits<int32_t>::min()));
-    const VI rest = hn::And(hn::ShiftRight<4>(high), hn::Set(di, 0x07f00000));
-    return hn::Mul(hn::BitCast(d, hn::Or(sign, rest)), hn::Set(d, 0x1p120f));
-  }
-};
+  const VI quad = hn::Load(di, from);
+  const VI high = step == 0   ? hn::ShiftLeft<24>(quad)
+                  : step == 1 ? hn::ShiftLeft<16>(quad)
+                  : step == 2 ? hn::ShiftLeft<8>(quad)
+                              : quad;  // its byte in the highest place
+  if constexpr (kType == WeightType::int8) return hn::ConvertTo(d, hn::ShiftRight<24>(high));
+  // Of float8 the bits in a float's places, whose exponent has 120 more for bias.
+  const VI sign = hn::And(high, hn::Set(di, std::numeric_limits<int32_t>::min()));
+  const VI rest = hn::And(hn::ShiftRight<4>(high), hn::Set(di, 0x07f00000));
+  return hn::Mul(hn::BitCast(d, hn::Or(sign, rest)), hn::Set(d, 0x1p120f));
+}
 
 /// tile [kRows, 2 vectors] = x^T w for x [k, kRows] and w [k, 2 vectors].
 template <WeightType kType, int kRows>
@@ -136,13 +103,15 @@ void tile_product(TileInput in, float* HWY_RESTRICT tile) {
   for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = hn::Zero(d);
   for (int64_t i = 0; i < in.k; i += 4) {
     in.fetch();
-    const Quad<kType> w0(in.w, 0), w1(in.w, 1);
+#pragma GCC unroll 4
     for (size_t step = 0; step < 4; ++step) {
+      const V w0 = weights_of_step<kType>(in.w, 0, step),
+              w1 = weights_of_step<kType>(in.w, 1, step);
 #pragma GCC unroll 14
       for (size_t r = 0; r < kRows; ++r) {
         const V xr = hn::Set(d, in.x[step * kRows + r]);
-        sum[r][0] = hn::MulAdd(xr, w0.step[step], sum[r][0]);
-        sum[r][1] = hn::MulAdd(xr, w1.step[step], sum[r][1]);
+        sum[r][0] = hn::MulAdd(xr, w0, sum[r][0]);
+        sum[r][1] = hn::MulAdd(xr, w1, sum[r][1]);
       }
     }
     in.x += 4 * kRows;
@@ -339,6 +308,7 @@ HWY_INLINE void each_vector(const float* tile, int64_t rows, int64_t columns, in
   for (int64_t r = 0; r < rows; ++r) {
     const float* in = tile + r * row_width;
     float* out = y + r * stride;
+    __builtin_prefetch(out + rows * stride, 1);  // the next tile's, most often
     int64_t c = 0;
     for (; c + lanes <= columns; c += lanes)
       hn::StoreU(value(hn::Load(d, in + c), hn::LoadU(d, out + c)), d, out + c);
