@@ -37,8 +37,10 @@ SharedLibrary::SharedLibrary(const Description& description) : description_(desc
        description_.purpose, description_.name, tried, description_.remedy, description_.variable);
 }
 
+void* SharedLibrary::look_up(const char* name) const { return dlsym(handle_, name); }
+
 void* SharedLibrary::find(const char* name) const {
-  void* function = dlsym(handle_, name);
+  void* function = look_up(name);
   QT_CHECK_AS(
       ExitCode::kEnvironment, function != nullptr,
       "{}, and {} has no function {}: it is not {} or too old; {}, or set {} to the path of "

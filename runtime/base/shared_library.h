@@ -30,8 +30,14 @@ class SharedLibrary {
   Function* function(const char* name) const {
     return reinterpret_cast<Function*>(find(name));
   }
+  /// nullptr if the file has no such function.
+  template <typename Function>
+  Function* function_if_there(const char* name) const {
+    return reinterpret_cast<Function*>(look_up(name));
+  }
 
  private:
+  void* look_up(const char* name) const;
   void* find(const char* name) const;
 
   Description description_;

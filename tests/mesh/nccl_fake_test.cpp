@@ -4,11 +4,14 @@
 #include <array>
 #include <atomic>
 #include <cmath>
+#include <cstdlib>
+#include <cstring>
 #include <future>
 #include <limits>
 #include <set>
 #include <thread>
 
+#include "runtime/mesh/collectives/nccl_memory.h"
 #include "runtime/mesh/mesh.h"
 #include "runtime/mesh/sharding.h"
 #include "runtime/ops/ops.h"
@@ -368,6 +371,61 @@ TEST_F(Nccl, ALossOfNanIsNanOverAShardedVocabulary) {
       EXPECT_EQ(std::isnan(result.loss.item()), std::isnan(bad));
     }
   });
+}
+
+/// Ordinary memory that counts its blocks.
+class CountedMemory final : public MemorySource {
+ public:
+  void* allocate(int64_t bytes) override {
+    ++blocks;
+    return std::malloc(static_cast<size_t>(bytes));
+  }
+  void release(void* block, int64_t) override {
+    --blocks;
+    std::free(block);
+  }
+  std::string name() const override { return "counted"; }
+  int blocks = 0;
+};
+constexpr int64_t kLargeBlock = 4 << 20, kSmallBlock = 64 << 10;
+
+TEST_F(Nccl, AllocatesLargeBlocksThatItRegistersAndTakesThemBack) {
+  CountedMemory source;
+  const int before = nccl_blocks();
+  {
+    Memory memory(source);
+    const Buffer older = memory.allocate(kLargeBlock);
+    allocate_by_nccl(memory);
+    const Buffer large = memory.allocate(kLargeBlock), small = memory.allocate(kSmallBlock);
+    EXPECT_EQ(nccl_blocks() - before, 1);
+    EXPECT_EQ(source.blocks, 2);
+    std::memset(large.get(), 1, kLargeBlock);
+  }
+  EXPECT_EQ(nccl_blocks(), before);
+  EXPECT_EQ(source.blocks, 0);
+}
+
+TEST_F(Nccl, QueuedWorkMayUseABlockUntilItIsFreed) {
+  CountedMemory source;
+  Memory memory(source);
+  allocate_by_nccl(memory);
+  memory.allocate(kLargeBlock);  // kept for the next
+  const int waits = fake_device_synchronizations();
+  memory.release_cached();
+  EXPECT_EQ(fake_device_synchronizations() - waits, 1);
+}
+
+TEST_F(Nccl, LeavesMemoryAsItIsWhereItHasNone) {
+  CountedMemory source;
+  Memory memory(source);
+  use("libz.so.1");  // as NCCL before 2.19, without its allocator
+  allocate_by_nccl(memory);
+  const Buffer first = memory.allocate(kLargeBlock);
+  use(FAKE_NCCL);
+  allocate_by_nccl(memory);
+  set_fault(FakeFault::no_memory);
+  const Buffer second = memory.allocate(kLargeBlock);
+  EXPECT_EQ(source.blocks, 2);
 }
 
 TEST_F(Nccl, SaysItsVersion) { EXPECT_EQ(nccl_version(), "2.21.5"); }

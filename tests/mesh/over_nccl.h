@@ -76,6 +76,7 @@ Function* fake(const char* name) {
 }
 inline void set_fault(FakeFault fault) { fake<decltype(set_fake_fault)>("set_fake_fault")(fault); }
 inline int splits() { return fake<decltype(fake_splits)>("fake_splits")(); }
+inline int nccl_blocks() { return fake<decltype(fake_blocks)>("fake_blocks")(); }
 inline int aborts() { return fake<decltype(fake_aborts)>("fake_aborts")(); }
 
 inline bool has(const std::string& text, const std::string& part) {

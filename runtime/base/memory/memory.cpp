@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <functional>
 #include <optional>
 
 #include "runtime/base/check.h"
@@ -80,6 +79,10 @@ Memory& Memory::host() {
 }
 
 Memory::~Memory() { release_cached(); }
+
+void Memory::change_source(const std::function<MemorySource*(MemorySource& before)>& make) {
+  source_ = make(*source_);
+}
 
 struct Memory::ArenaBlocks {
   FreeBlocks free;

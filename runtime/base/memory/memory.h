@@ -10,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -54,6 +55,9 @@ class Memory {
   /// Aligned to 64 bytes (256 on a GPU). When there is no more memory, gives cached blocks back and
   /// tries again; then throws ExitCode::kEnvironment naming bytes wanted and in use, by kind.
   Buffer allocate(int64_t bytes);
+
+  /// Further blocks come from what `make` makes of the source so far, which also takes that one's blocks back.
+  void change_source(const std::function<MemorySource*(MemorySource& before)>& make);
 
   int64_t used_bytes() const;  // held by live buffers
   int64_t peak_bytes() const;  // highest used_bytes since the last reset_peak

@@ -12,6 +12,7 @@
 #include "kernels/device.h"
 #include "runtime/mesh/collectives/collectives_host.h"
 #include "runtime/mesh/collectives/collectives_nccl.h"
+#include "runtime/mesh/collectives/nccl_memory.h"
 #include "runtime/mesh/collectives/watchdog.h"
 #include "runtime/mpi/call.h"
 
@@ -233,6 +234,7 @@ std::unique_ptr<Comm> open_mpi(const mpi::Session& session, Device& device, MpiO
     NcclOptions nccl{.init_timeout = static_cast<double>(options.init_timeout)};
     for (size_t rank = 0; rank < gpus.size(); ++rank)
       if (!gpus[rank].empty()) nccl.ranks.push_back(static_cast<int>(rank));
+    allocate_by_nccl(device.memory());
     return open_nccl(host_comm(std::move(transport), Device::cpu()), *job->watchdog, device,
                      std::move(nccl));
   }

@@ -14,21 +14,15 @@
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/hash.h"
-#include "runtime/base/shared_library.h"
 #include "runtime/base/thread.h"
+#include "runtime/mesh/collectives/nccl_library.h"
 #include "runtime/mesh/collectives/watchdog.h"
 
 namespace quintet {
 namespace {
 
-/// NCCL's functions. Linked, it would keep programs from starting where it is not installed, and
-/// only ranks with a GPU each need it.
 struct Nccl {
-  const SharedLibrary library{
-      {.name = "libnccl.so.2",
-       .variable = "QUINTET_NCCL",
-       .purpose = "ranks with a GPU each talk by NCCL",
-       .remedy = "install NCCL 2.18 or newer (libnccl2) on every host, or run one rank"}};
+  const SharedLibrary library{kNccl};
   QT_LOADED(nccl, GetVersion)
   QT_LOADED(nccl, GetErrorString)
   QT_LOADED(nccl, GetLastError)

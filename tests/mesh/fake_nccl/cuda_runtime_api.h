@@ -1,5 +1,5 @@
 #pragma once
-// As much of CUDA's runtime as collectives_nccl.cpp uses, made of threads: a stream runs
+// As much of CUDA's runtime as NCCL's collectives and memory use, made of threads: a stream runs
 // its work in a thread of its own, in order; the null stream is whoever calls. Device memory is ordinary.
 // NOLINTBEGIN(readability-identifier-naming): the names are NVIDIA's
 
@@ -28,12 +28,15 @@ cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device);
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest);
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
+/// Calls of cudaDeviceSynchronize since the program started.
+int fake_device_synchronizations();
 /// Whether kernels have failed: events say so.
 void break_fake_cuda(bool broken);
 

@@ -42,12 +42,14 @@ struct Mark {
 };
 
 std::atomic<bool> broken{false};
+std::atomic<int> synchronizations{0};
 FakeCapture capture{[] { return false; }, [](std::function<void()> work) { work(); }};
 std::mutex forked_mutex;
 std::set<FakeStream*> forked;  // by recordings
 
 }  // namespace
 
+int fake_device_synchronizations() { return synchronizations; }
 void break_fake_cuda(bool is_broken) { broken = is_broken; }
 void set_fake_capture(const FakeCapture& of_device) { capture = of_device; }
 int fake_unjoined_streams() {
@@ -67,6 +69,10 @@ cudaError_t cudaGetDevice(int* device) {
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaDeviceSynchronize() {
+  ++synchronizations;
+  return cudaSuccess;
+}
 cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int) {
   std::memset(id, 0, static_cast<size_t>(length));
   return cudaSuccess;

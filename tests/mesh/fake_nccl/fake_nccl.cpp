@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cmath>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -52,7 +53,7 @@ std::mutex teams_mutex;
 std::map<int, std::shared_ptr<Team>> teams;
 int next_team = 1;
 std::atomic<FakeFault> fault{FakeFault::none};
-std::atomic<int> splits_made{0}, aborts{0};
+std::atomic<int> splits_made{0}, aborts{0}, blocks{0};
 thread_local int open_groups = 0;
 
 size_t size_of(ncclDataType_t type) {
@@ -155,6 +156,17 @@ const char* ncclGetErrorString(ncclResult_t result) {
   return result == ncclSystemError ? "unhandled system error" : "remote process exited";
 }
 const char* ncclGetLastError(ncclComm_t) { return "fake"; }
+ncclResult_t ncclMemAlloc(void** block, size_t bytes) {
+  if (fault == FakeFault::no_memory) return ncclSystemError;
+  ++blocks;
+  *block = std::malloc(bytes);
+  return ncclSuccess;
+}
+ncclResult_t ncclMemFree(void* block) {
+  --blocks;
+  std::free(block);
+  return ncclSuccess;
+}
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   const std::lock_guard lock(teams_mutex);
   std::memcpy(id->internal, &next_team, sizeof(next_team));
@@ -271,6 +283,7 @@ ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t type, int from, ncc
 
 void set_fake_fault(FakeFault what) { fault = what; }
 int fake_splits() { return splits_made; }
+int fake_blocks() { return blocks; }
 int fake_aborts() { return aborts; }
 void release_fake_ranks() {
   const std::lock_guard lock(teams_mutex);

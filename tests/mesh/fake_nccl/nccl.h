@@ -39,6 +39,8 @@ struct ncclConfig_t {
 extern "C" {
 const char* ncclGetErrorString(ncclResult_t result);
 const char* ncclGetLastError(ncclComm_t comm);
+ncclResult_t ncclMemAlloc(void** block, size_t bytes);
+ncclResult_t ncclMemFree(void* block);
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 ncclResult_t ncclGetVersion(int* version);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
@@ -69,12 +71,15 @@ enum class FakeFault {
   link,          // every communicator reports an error, as after a link went down
   init_fails,    // communicators that are being made do
   init_hangs,    // making one never ends
+  no_memory,     // NCCL allocates none
   launch_blocks  // all-reduces do not return from their launch while this lasts
 };
 extern "C" {
 void set_fake_fault(FakeFault fault);
 /// Communicators made by a split that share with the whole, and those aborted, since the program started.
 int fake_splits();
+/// Blocks that NCCL allocated and nobody freed.
+int fake_blocks();
 int fake_aborts();
 /// Ranks that wait for others go on, as if the others' processes had ended theirs.
 void release_fake_ranks();
