@@ -117,6 +117,34 @@ TEST(TensorParallel, ADecoderGivesOneRanksBits) {
   expect_ranks_agree(spec_of(config), parameters_of<DecoderOnlyTransformer>(config, 0.25F));
 }
 
+/// A network with experts in one layer of each stack: routers of `kind` in the encoder, with `capacity`.
+T5Config sparse_encoder_decoder(Router kind = Router::tokens_choose, int64_t capacity = 0) {
+  T5Config config = encoder_decoder();
+  SparseStack& decoder = config.sparse_decoder;
+  decoder.num_sparse_layers = 1;
+  decoder.moe.num_experts = 4, decoder.moe.mlp_dim = 150;
+  decoder.moe.activations = {"gelu", "linear"};
+  decoder.moe.router.num_selected_experts = 2;
+  decoder.extra_mlp = true;
+  SparseStack& encoder = config.sparse_encoder = decoder;
+  encoder.moe.activations = {"relu"};
+  encoder.moe.expert_capacity = capacity;
+  encoder.moe.router.kind = kind;
+  encoder.moe.router.num_selected_experts = 1;
+  return config;
+}
+
+TEST(TensorParallel, ExpertsGiveOneRanksBits) {
+  for (const T5Config& config :
+       {sparse_encoder_decoder(), sparse_encoder_decoder(Router::tokens_choose, 2),
+        sparse_encoder_decoder(Router::experts_choose)})
+    expect_ranks_agree(spec_of(config), parameters_of<Transformer>(config, 0.25F));
+  auto config = small_config<TransformerConfig>();
+  config.num_layers = 2;
+  config.sparse = sparse_encoder_decoder().sparse_decoder;
+  expect_ranks_agree(spec_of(config), parameters_of<DecoderOnlyTransformer>(config, 0.25F));
+}
+
 /// Odd rows: tokens missing in the middle, weighted padding, no inputs, no weights, a prefix.
 HostArrays odd_batch(bool with_inputs) {
   const int64_t rows = 5;

@@ -143,9 +143,9 @@ class StepBackend {
     packed_.unpack(normalized_.data());
     const ExpertRows routed = route_rows(experts, normalized_.data(), run_.rows);
     ExpertProducts::in(experts, routed, normalized_.data(), part_, packed_, run_.hidden);
-    barrier_.wait();
-    ExpertProducts::out(experts, routed, run_.hidden, part_, packed_, run_.x);
-    barrier_.wait();
+    barrier_.wait_for_ranks();
+    ExpertProducts::out(experts, routed, run_.hidden, part_, packed_, own_columns_of_x());
+    barrier_.wait_for_ranks();
   }
 
   /// logits: [rows, vocab]
@@ -176,6 +176,9 @@ class StepBackend {
     return run_.attended + r * run_.attended_width + run_.network.head_columns().begin +
            head * run_.sizes.head_dim;
   }
+  float* own_columns_of_x() const {
+    return run_.x + run_.network.columns(run_.sizes.emb_dim).begin;
+  }
   void pack_normalized(const std::vector<float>& norm) {
     packed_.pack_normalized(run_.x, run_.rows, run_.sizes.emb_dim, norm.data(), kNormEpsilon);
   }
@@ -195,8 +198,9 @@ class StepBackend {
     packed_.pack(input, run_.rows, k);
     multiply(
         packed_, w, share(w),
-        [&, e = run_.sizes.emb_dim, x = run_.x + run_.network.columns(run_.sizes.emb_dim).begin](
-            const Tile& tile) { add_tile(tile, x, e); },
+        [&, e = run_.sizes.emb_dim, x = own_columns_of_x()](const Tile& tile) {
+          add_tile(tile, x, e);
+        },
         next());
     barrier_.wait_for_ranks();
   }

@@ -73,7 +73,7 @@ void ExpertProducts::out(const PackedExperts& experts, const ExpertRows& routed,
     multiply(packed, expert.out, expert.out.share(part.index, part.count), [&](const Tile& tile) {
       for (int64_t i = 0; i < tile.rows; ++i) {
         const auto at = static_cast<size_t>(first + tile.row + i);
-        float* to = y + routed.row[at] * expert.out.n() + tile.column;
+        float* to = y + routed.row[at] * expert.in.k() + tile.column;
         for (int64_t c = 0; c < tile.columns; ++c)
           to[c] += routed.gate[at] * tile.values[i * panel_width() + c];
       }

@@ -22,6 +22,9 @@ ExpertRows route_rows(const PackedExperts& experts, const float* x, int64_t rows
 ExpertRows route_sequences(const PackedExperts& experts, const float* x,
                            const Sequences& sequences);
 
+/// How many there are of whole sequences at most.
+int64_t most_chosen(const MoeConfig& moe, const Sequences& sequences);
+
 /// Those of rows [first, first + count), counted from `first`.
 ExpertRows part_of(const ExpertRows& routed, int64_t first, int64_t count);
 
@@ -29,10 +32,10 @@ ExpertRows part_of(const ExpertRows& routed, int64_t first, int64_t count);
 /// first. A team's buffers; a part's rows.
 class ExpertProducts {
  public:
-  /// hidden: [chosen rows, mlp of the experts], for this part's panels.
+  /// hidden: [chosen rows, mlp of the experts], for this part's panels of this rank's columns.
   static void in(const PackedExperts& experts, const ExpertRows& routed, const float* x, Part part,
                  PackedRows& packed, float* hidden);
-  /// y [rows, embed] += gate * expert's output, for this part's panels.
+  /// y [rows, embed] += gate * expert's output, for this part's panels; `y` begins at this rank's columns.
   static void out(const PackedExperts& experts, const ExpertRows& routed, const float* hidden,
                   Part part, PackedRows& packed, float* y);
 };

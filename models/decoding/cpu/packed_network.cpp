@@ -132,8 +132,8 @@ class Loader {
     return {at(own.begin), at(own.end)};
   }
   static constexpr int64_t kAlone = 0;  // one matrix, which is in no stack
-  /// Calls use(matrix, first, part, count) with this rank's columns of one matrix, or with all of each of a
-  /// stack: a few at a time, or a matrix at a time, if the source gives parts.
+  /// Calls use(matrix, first, part, count) with this rank's columns of one matrix, or of each of a stack: a few
+  /// at a time, or a matrix at a time, if the source gives parts.
   template <typename Use>
   void by_columns(const std::string& name, int64_t matrices, int64_t k, int64_t n,
                   const Columns& own, WeightType type, Use use) const {
@@ -146,12 +146,13 @@ class Loader {
     if (!source_.has_parts()) all = read(name, matrices * k, n, type);
     for (int64_t i = 0; i < matrices; ++i) {
       if (!all) {
-        use(i, 0, check(name, source_.part(name, {0, i, 1}), k, n, type), n);
+        const StoredMatrix one = check(name, source_.part(name, {0, i, 1}), k, n, type);
+        use(i, 0, one.from(0, own.begin), own.count());
         continue;
       }
       StoredMatrix one = all->from(i * k, 0);
       if (one.scales != nullptr) one.scales += i * n;
-      use(i, 0, one, n);
+      use(i, 0, one.from(0, own.begin), own.count());
     }
   }
   /// The MLP below a scope, or those stacked there.
@@ -218,9 +219,6 @@ void check_shares(const ModelSpec& spec, const Part& part) {
   QT_CHECK(part.count <= spec.decoder.layer.num_heads,
            "tensor parallel: {} ranks for {} attention heads; at most as many as heads are useful",
            part.count, spec.decoder.layer.num_heads);
-  QT_CHECK(part.count == 1 || !(spec.decoder.has_experts() || spec.encoder_has_experts()),
-           "tensor parallel: a model with experts is decoded by one rank; leave --num_partitions "
-           "at 1, so that ranks share examples");
 }
 
 }  // namespace

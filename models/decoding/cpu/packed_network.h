@@ -93,11 +93,11 @@ class PackedNetwork {
   /// embeddings that are not the logits' too.
   ///
   /// `ranks`: together they hold the network (tensor parallelism), each the columns of every matrix that it
-  /// computes: its heads of q, k and v, its part of the MLP's width, of the vocabulary, and of the embedding
+  /// computes: its heads of q, k and v, its part of the width of MLPs and of every expert, of the vocabulary, and of the embedding
   /// axis for `out` and `wo`. Split by columns, every sum over k is taken by one rank in one order, so that results are one rank's bit for bit;
   /// split by rows, as Megatron does, partial sums would be added in another order. All make one together, and
-  /// then call what computes with it in the same order. Throws usage errors for fewer heads than ranks, and
-  /// experts.
+  /// then call what computes with it in the same order. Routers are on every rank, which all route alike. Throws a
+  /// usage error for fewer heads than ranks.
   PackedNetwork(ModelSpec spec, const ParameterSource& source, WeightType weights = WeightType::f32,
                 SharedMemoryGroup* ranks = nullptr);
 

@@ -48,7 +48,7 @@ struct StackRun {
   BiasDiagonals bias;
   SharedActivations activations;
   float *x, *queries;  // [rows, embed]; [rows, query_width], where attention's results go too
-  float* hidden;       // [rows, mlp] of ranks that share it
+  float* hidden;       // [rows, mlp] or [chosen rows, mlp of experts] of ranks that share it
   Columns head_columns, embed_columns;
   std::shared_ptr<float> memory;
   std::vector<SharedKeys> keys;   // [items, heads]
@@ -70,11 +70,10 @@ struct StackRun {
         block(prefill_block_rows(rows, omp_get_max_threads())),
         query_width(network.all_joined_kv()),
         bias(stack, 1 + *std::max_element(s.positions.begin(), s.positions.end())),
-        activations(ranks,
-                    rows * (sizes.emb_dim + query_width + (ranks == nullptr ? 0 : sizes.mlp_dim))),
+        activations(ranks, rows * (sizes.emb_dim + query_width) + shared_hidden()),
         x(activations.take(rows * sizes.emb_dim)),
         queries(activations.take(rows * query_width)),
-        hidden(ranks == nullptr ? nullptr : activations.take(rows * sizes.mlp_dim)),
+        hidden(activations.take(shared_hidden())),
         head_columns(network.head_columns()),
         embed_columns(network.columns(sizes.emb_dim)) {
     for (int64_t r = 0; r < rows; ++r)
@@ -83,6 +82,16 @@ struct StackRun {
     lay_out_keys();
   }
 
+  /// Floats.
+  int64_t shared_hidden() const {
+    if (ranks == nullptr) return 0;
+    int64_t most = rows * sizes.mlp_dim;
+    for (const PackedLayer& layer : stack.layers)
+      for (const auto& [norm, mlp] : layer.feed_forward)
+        if (const auto* experts = std::get_if<PackedExperts>(&mlp))
+          most = std::max(most, most_chosen(experts->moe, sequences) * experts->moe.mlp_dim);
+    return most;
+  }
   /// One thread does, the others wait.
   void route(const PackedExperts& experts) {
     try {
@@ -178,13 +187,30 @@ class SequenceBackend {
     });
   }
   void add_mlp(const std::vector<float>& norm, const PackedExperts& experts) {
-    if (experts.moe.routes_sequences()) return add_routed_together(norm, experts);
+    const bool together = experts.moe.routes_sequences();
+    if (together) route_together(norm, experts);
+    std::vector<ExpertRows> routed;  // of this thread's blocks
     for_blocks_of_thread([&](int64_t first, int64_t count) {
-      normalized_.resize(static_cast<size_t>(count * run_.sizes.emb_dim));
-      normalize(first, count, norm, normalized_.data());
-      add_experts(experts, route_rows(experts, normalized_.data(), count), normalized_.data(),
-                  first);
+      if (!together) {
+        normalized_.resize(static_cast<size_t>(count * run_.sizes.emb_dim));
+        normalize(first, count, norm, normalized_.data());
+      }
+      const float* rows = together ? normalized(first) : normalized_.data();
+      routed.push_back(together ? part_of(run_.routed, first, count)
+                                : route_rows(experts, rows, count));
+      block_.resize(run_.ranks == nullptr ? routed.back().row.size() *
+                                                static_cast<size_t>(experts.moe.mlp_dim)
+                                          : 0);
+      ExpertProducts::in(experts, routed.back(), rows, Part{}, packed_,
+                         expert_hidden(experts.moe, first));
+      if (run_.ranks == nullptr) add_experts(experts, routed.back(), first);
     });
+    if (run_.ranks == nullptr) return;
+    meet_ranks();
+    auto next = routed.begin();
+    for_blocks_of_thread(
+        [&](int64_t first, int64_t) { add_experts(experts, *next++, first); });
+    meet_ranks();
   }
 
  private:
@@ -210,7 +236,7 @@ class SequenceBackend {
 #pragma omp barrier
   }
   /// Every row is normalized before any is routed.
-  void add_routed_together(const std::vector<float>& norm, const PackedExperts& experts) {
+  void route_together(const std::vector<float>& norm, const PackedExperts& experts) {
     if (part_.index == 0)
       run_.normalized.resize(static_cast<size_t>(run_.rows * run_.sizes.emb_dim));
 #pragma omp barrier
@@ -219,20 +245,24 @@ class SequenceBackend {
 #pragma omp barrier
     if (part_.index == 0) run_.route(experts);
 #pragma omp barrier
-    for_blocks_of_thread([&](int64_t first, int64_t count) {
-      add_experts(experts, part_of(run_.routed, first, count), normalized(first), first);
-    });
   }
   void normalize(int64_t first, int64_t count, const std::vector<float>& norm, float* out) {
     packed_.pack_normalized(x(first), count, run_.sizes.emb_dim, norm.data(), kNormEpsilon);
     packed_.unpack(out);
   }
+  /// What experts make of a block's rows: this thread's, or behind that of the blocks before.
+  float* expert_hidden(const MoeConfig& moe, int64_t first) {
+    if (run_.ranks == nullptr) return block_.data();
+    const int64_t before =
+        moe.routes_sequences()
+            ? std::ranges::count_if(run_.routed.row, [&](int64_t row) { return row < first; })
+            : first * moe.router.num_selected_experts;
+    return run_.hidden + before * moe.mlp_dim;
+  }
   /// x += gates times the experts of the rows from `first` on.
-  void add_experts(const PackedExperts& experts, const ExpertRows& routed, const float* rows,
-                   int64_t first) {
-    block_.resize(routed.row.size() * static_cast<size_t>(experts.experts.front().width));
-    ExpertProducts::in(experts, routed, rows, Part{}, packed_, block_.data());
-    ExpertProducts::out(experts, routed, block_.data(), Part{}, packed_, x(first));
+  void add_experts(const PackedExperts& experts, const ExpertRows& routed, int64_t first) {
+    ExpertProducts::out(experts, routed, expert_hidden(experts.moe, first), Part{}, packed_,
+                        x(first) + run_.embed_columns.begin);
   }
   float* normalized(int64_t row) { return run_.normalized.data() + row * run_.sizes.emb_dim; }
   float* x(int64_t row) { return run_.x + row * run_.sizes.emb_dim; }

@@ -25,6 +25,10 @@ ExpertRows within_capacity(const ExpertRows& routed, const Sequences& sequences,
   return served;
 }
 
+int64_t longest(const Sequences& s) {
+  return 1 + *std::max_element(s.positions.begin(), s.positions.end());
+}
+
 /// A batch as experts see it that choose among its tokens: padding, zeros, is back in it.
 struct PaddedBatch {
   int64_t batch, length, embed;
@@ -33,7 +37,7 @@ struct PaddedBatch {
 
   PaddedBatch(const Sequences& s, const float* rows, int64_t width)
       : batch(s.items()),
-        length(1 + *std::max_element(s.positions.begin(), s.positions.end())),
+        length(longest(s)),
         embed(width),
         x(static_cast<size_t>(batch * length * embed)),
         row_of(static_cast<size_t>(batch * length), -1) {
@@ -103,6 +107,13 @@ ExpertRows route_sequences(const PackedExperts& experts, const float* x,
     return chosen_by_experts(experts, x, sequences);
   return within_capacity(route_rows(experts, x, sequences.size()), sequences,
                          experts.moe.expert_capacity);
+}
+
+int64_t most_chosen(const MoeConfig& moe, const Sequences& sequences) {
+  if (moe.router.kind != Router::experts_choose)
+    return sequences.size() * moe.router.num_selected_experts;
+  const int64_t items = sequences.items(), length = longest(sequences);
+  return items * inference_routing(moe, items, length).packed_rows(items, length, moe.num_experts);
 }
 
 ExpertRows part_of(const ExpertRows& routed, int64_t first, int64_t count) {
