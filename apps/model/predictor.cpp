@@ -1,11 +1,14 @@
 #include "apps/model/predictor.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "apps/config/decoding_config.h"
+#include "apps/model/replicated_parameters.h"
 #include "apps/model/weights/stored_parameters.h"
 #include "data/vocabularies/vocabulary.h"
 #include "models/decoding/teacher_forced.h"
 #include "runtime/base/memory/memory.h"
-#include "runtime/execution/reshard.h"
 
 namespace quintet {
 namespace {
@@ -28,16 +31,37 @@ struct WholeParameter {
   HostArray copy;
 };
 
-/// Float32 parameters, or a quantized checkpoint's. On a mesh each is gathered when it is asked for, by all ranks
-/// together, and gone when the next one is.
+/// The experts of a stack that lies on a mesh, gathered a few at a time: of every part of the stack as many.
+void each_expert(const Tensor& stack, const decoding::ParameterSource::UseOne& use) {
+  constexpr int64_t kElements = 4 << 20;  // at a time, about
+  const int64_t own = stack.block().sizes[0], parts = stack.size(0) / own;
+  const int64_t elements = stack.spec().elements() / stack.size(0);
+  const int64_t most = std::clamp<int64_t>(kElements / (parts * elements), 1, own);
+  for (int64_t first = 0; first < own; first += most) {
+    const int64_t count = std::min(most, own - first);
+    Spec some = stack.spec();
+    some.axes[0].size = parts * count;
+    Tensor mine(some, stack.layout(), full_slice(some));
+    std::memcpy(mine.raw(), stack.raw() + stack.bytes() / own * first,
+                static_cast<size_t>(mine.bytes()));
+    const Tensor gathered = replicated(mine);
+    mine = Tensor();
+    for (int64_t i = 0; i < parts * count; ++i)
+      use(i / count * own + first + i % count,
+          View::of(gathered.data<float>().data() + i * elements, std::vector{elements}));
+  }
+}
+
+/// Float32 parameters, or a quantized checkpoint's. On a mesh each, and of experts a few, are gathered when they are
+/// asked for, by all ranks together, and gone when the next are.
 decoding::ParameterSource parameters_of(const BaseModel& model, const Weights& weights) {
   if (weights.stored) return source_of(weights);
-  return [&model, whole = std::make_shared<WholeParameter>()](const std::string& name) {
+  const bool on_mesh = ExecutionContext::current().sharding != nullptr;
+  const auto whole_one = [&model, on_mesh,
+                          whole = std::make_shared<WholeParameter>()](const std::string& name) {
     const Tensor& value = model.parameters().at(name).value;
     whole->gathered = Tensor();
-    whole->gathered = ExecutionContext::current().sharding == nullptr
-                          ? value
-                          : resharded(value, Layout::replicated(value.spec().axes.size()));
+    whole->gathered = on_mesh ? replicated(value) : value;
     View view = whole->gathered.local();
     if (!value.device().is_cpu()) {
       whole->copy = whole->gathered.to_host();
@@ -45,6 +69,10 @@ decoding::ParameterSource parameters_of(const BaseModel& model, const Weights& w
     }
     return view;
   };
+  if (!on_mesh) return whole_one;
+  return {whole_one, {}, [&model](const std::string& name, const auto& use) {
+            each_expert(model.parameters().at(name).value, use);
+          }};
 }
 
 }  // namespace

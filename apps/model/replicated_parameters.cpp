@@ -7,10 +7,6 @@ namespace {
 
 using Shards = std::vector<std::pair<Tensor, Tensor>>;
 
-Tensor replicated(const Tensor& x) {
-  return x ? resharded(x, Layout::replicated(x.spec().axes.size())) : Tensor();
-}
-
 Shards gather(Parameters& parameters) {
   Shards shards;
   if (ExecutionContext::current().sharding == nullptr) return shards;
@@ -23,6 +19,10 @@ Shards gather(Parameters& parameters) {
 }
 
 }  // namespace
+
+Tensor replicated(const Tensor& x) {
+  return x ? resharded(x, Layout::replicated(x.spec().axes.size())) : Tensor();
+}
 
 ReplicatedParameters::ReplicatedParameters(Parameters& parameters)
     : parameters_(parameters), shards_(gather(parameters)), use_one_rank_(one_rank_) {}

@@ -10,6 +10,9 @@
 
 namespace quintet {
 
+/// All of an array on every rank; nothing of an absent one. All ranks call it together.
+Tensor replicated(const Tensor& x);
+
 /// Gathers every parameter to every rank (in its memory: all of the model) and makes nothing sharded
 /// for its lifetime. Without a mesh it does nothing. All ranks make one together.
 class ReplicatedParameters {

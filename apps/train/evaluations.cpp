@@ -13,8 +13,7 @@ namespace {
 /// nor the same bytes of it should be read by each.
 int64_t decoding_ranks(const TrainRun& run) {
   const ModelSpec& spec = run.config.model->model->spec();
-  if (!Device::current().is_cpu() || spec.decoder.has_experts() || spec.encoder_has_experts())
-    return 1;
+  if (!Device::current().is_cpu()) return 1;
   // Neighbours of one host, as many on each.
   const std::vector<std::string>& hosts = run.ranks.session().hosts();
   int64_t common = 0, same = 0;

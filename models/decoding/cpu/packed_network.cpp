@@ -142,12 +142,15 @@ class Loader {
                       [&](int64_t first, const StoredMatrix& part, int64_t count) {
                         use(0, first, part, count);
                       });
+    const auto use_one = [&](int64_t i, const StoredParameter& stored) {
+      use(i, 0, check(name, stored, k, n, type).from(0, own.begin), own.count());
+    };
+    if (source_.has_each()) return source_.each(name, use_one);
     std::optional<StoredMatrix> all;
     if (!source_.has_parts()) all = read(name, matrices * k, n, type);
     for (int64_t i = 0; i < matrices; ++i) {
       if (!all) {
-        const StoredMatrix one = check(name, source_.part(name, {0, i, 1}), k, n, type);
-        use(i, 0, one.from(0, own.begin), own.count());
+        use_one(i, source_.part(name, {0, i, 1}));
         continue;
       }
       StoredMatrix one = all->from(i * k, 0);

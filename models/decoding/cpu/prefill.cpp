@@ -198,9 +198,9 @@ class SequenceBackend {
       const float* rows = together ? normalized(first) : normalized_.data();
       routed.push_back(together ? part_of(run_.routed, first, count)
                                 : route_rows(experts, rows, count));
-      block_.resize(run_.ranks == nullptr ? routed.back().row.size() *
-                                                static_cast<size_t>(experts.moe.mlp_dim)
-                                          : 0);
+      block_.resize(run_.ranks == nullptr
+                        ? routed.back().row.size() * static_cast<size_t>(experts.moe.mlp_dim)
+                        : 0);
       ExpertProducts::in(experts, routed.back(), rows, Part{}, packed_,
                          expert_hidden(experts.moe, first));
       if (run_.ranks == nullptr) add_experts(experts, routed.back(), first);
@@ -208,8 +208,7 @@ class SequenceBackend {
     if (run_.ranks == nullptr) return;
     meet_ranks();
     auto next = routed.begin();
-    for_blocks_of_thread(
-        [&](int64_t first, int64_t) { add_experts(experts, *next++, first); });
+    for_blocks_of_thread([&](int64_t first, int64_t) { add_experts(experts, *next++, first); });
     meet_ranks();
   }
 
