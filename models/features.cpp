@@ -60,18 +60,20 @@ Tensor mask_segments(const HostArrays& batch, const std::string& tokens,
   });
 }
 
+HostArray decoder_token_mask(const HostArrays& batch) {
+  const HostArray& tokens = feature(batch, "decoder_input_tokens");
+  HostArray mask(DType::i32, tokens.shape);
+  const auto ids = tokens.as<int32_t>();
+  const auto length = static_cast<size_t>(tokens.shape[1]);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const bool starts = ids[i] == 0 && (i + 1) % length != 0 && ids[i + 1] > 0;
+    mask.as<int32_t>()[i] = ids[i] > 0 || starts || i % length == 0 ? 1 : 0;
+  }
+  return mask;
+}
+
 Tensor decoder_token_mask(const HostArrays& batch, Rows rows) {
-  return rows_of(batch, rows, [](const HostArrays& from) {
-    const HostArray& tokens = feature(from, "decoder_input_tokens");
-    HostArray mask(DType::i32, tokens.shape);
-    const auto ids = tokens.as<int32_t>();
-    const auto length = static_cast<size_t>(tokens.shape[1]);
-    for (size_t i = 0; i < ids.size(); ++i) {
-      const bool starts = ids[i] == 0 && (i + 1) % length != 0 && ids[i + 1] > 0;
-      mask.as<int32_t>()[i] = ids[i] > 0 || starts || i % length == 0 ? 1 : 0;
-    }
-    return mask;
-  });
+  return rows_of(batch, rows, [](const HostArrays& from) { return decoder_token_mask(from); });
 }
 
 }  // namespace quintet

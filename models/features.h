@@ -24,6 +24,7 @@ Tensor mask_segments(const HostArrays& batch, const std::string& tokens,
 
 /// flaxformer's get_decoder_logit_mask of decoder_input_tokens, int32: 0 for padding, 1 for tokens and
 /// for the zeros that start a target.
+HostArray decoder_token_mask(const HostArrays& batch);
 Tensor decoder_token_mask(const HostArrays& batch, Rows rows);
 
 }  // namespace quintet

@@ -69,15 +69,13 @@ TaskEvaluator::TaskEvaluator(const data::Provider& provider, const data::Dataset
   configured_decode_fn(*model_, model_->model->spec().decoder_only());  // a wrong one, told at once
 }
 
-bool TaskEvaluator::scores_whole() const { return scores_ && !scores_packed(*model_->model); }
-
 std::optional<TaskMetrics> TaskEvaluator::run(int64_t step, const std::function<bool()>& stop,
                                               const Weights& weights) {
+  const bool on_cpu = Device::current().is_cpu();
   std::optional<ReplicatedParameters> replicated;
-  if (scores_whole() || !Device::current().is_cpu())
-    replicated.emplace(model_->model->parameters());
+  if (!on_cpu) replicated.emplace(model_->model->parameters());
   std::optional<Predictor> predictor;  // packs the parameters, which all ranks do together
-  if (decodes_ || (scores_ && !scores_whole())) predictor.emplace(*model_, std::nullopt, weights);
+  if (decodes_ || (scores_ && on_cpu)) predictor.emplace(*model_, std::nullopt, weights);
   data::ModelFns model;
   model.predict = [&](const data::Batch& batch) { return best_predictions(*predictor, batch); };
   model.score = [&](const data::Batch& batch) {
@@ -87,8 +85,7 @@ std::optional<TaskMetrics> TaskEvaluator::run(int64_t step, const std::function<
         "not with weights in {}; evaluate the run itself, without --quantize",
         name_of(weights.type));
     data::Scores scores =
-        (scores_packed(*model_->model) ? predictor->score(batch.features)
-                                       : model_->model->score_tokens(batch.features))
+        (on_cpu ? predictor->score(batch.features) : model_->model->score_tokens(batch.features))
             .sums();
     scores.resize(static_cast<size_t>(batch.rows));
     return scores;

@@ -26,7 +26,7 @@ class Answerer {
   Answerer(const InferenceConfig& config, const std::shared_ptr<const CheckpointReader>& checkpoint,
            SharedMemoryGroup* ranks, bool leads)
       : config_(config),
-        weights_((config.mode == "score" && !scores_packed(*config.model->model)) ||
+        weights_((config.mode == "score" && !Device::current().is_cpu()) ||
                          config.restore.fallback_seed
                      ? weights_of(config.weights, checkpoint)
                      : weights_to_generate(config.weights, checkpoint)) {
@@ -39,7 +39,7 @@ class Answerer {
         load_for(weights_, *checkpoint, *config.model->model, config.restore.fallback_seed));
     if (leads) fmt::print(stderr, "{}", warning);
     const bool scores = config.mode == "score";
-    if (!scores || scores_packed(*config.model->model)) {
+    if (!scores || Device::current().is_cpu()) {
       predictor_.emplace(*config.model, std::nullopt, weights_);
       if (!Device::current().is_cpu()) drop_packed(*config.model->model, weights_);
     }
@@ -263,11 +263,6 @@ int run_inference(const InferenceConfig& config, const Ranks& ranks,
                   const ProviderOf& provider_of) {
   config.check();
   const InferenceRanks division(ranks, model_ranks_of(config.partitioner.num_partitions, ranks));
-  QT_CHECK(
-      config.mode != "score" || division.group() == nullptr || scores_packed(*config.model->model),
-      "infer: scores of a model with experts are computed by ranks that have the whole model; "
-      "leave "
-      "num_partitions at 1, so that ranks share the examples alone");
   StopRequests stop({});
   const data::ProviderPtr provider = provider_of(config.dataset);
   if (config.verify_vocabs) verify_matching_vocabs(*config.model, *provider);

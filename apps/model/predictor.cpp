@@ -149,11 +149,6 @@ BaseModel::TokenScores Predictor::score(const HostArrays& batch) const {
   return tokens;
 }
 
-bool scores_packed(const BaseModel& model) {
-  return Device::current().is_cpu() && !model.spec().decoder.has_experts() &&
-         !model.spec().encoder_has_experts();
-}
-
 decoding::Answers Predictor::answer(const HostArrays& batch,
                                     std::vector<decoding::DecodingRequest> requests) const {
   using namespace decoding;

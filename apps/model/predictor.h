@@ -36,7 +36,8 @@ class Predictor {
   /// What each request gets, one a row of the batch, instead of the decode function's predictions.
   decoding::Answers answer(const HostArrays& batch,
                            std::vector<decoding::DecodingRequest> requests) const;
-  /// BaseModel::score_tokens by the packed parameters, of models for which scores_packed() is true.
+  /// BaseModel::score_tokens by the packed parameters, on the CPU. (A GPU scores with the model's own, which a rank
+  /// then has all of.)
   BaseModel::TokenScores score(const HostArrays& batch) const;
   int32_t eos_id() const { return options_.eos_id; }
 
@@ -46,10 +47,6 @@ class Predictor {
   std::unique_ptr<decoding::GpuDecoder> device_;      // on a GPU
   decoding::PredictOptions options_;
 };
-
-/// Whether scores are computed with packed parameters, which ranks may hold together: of dense models on the CPU.
-/// Others are scored with the model's own, which a rank then has all of.
-bool scores_packed(const BaseModel& model);
 
 /// Lets go of the parameters that generation has copies of: on the CPU all, on a GPU those kept in fewer
 /// bits.

@@ -18,20 +18,25 @@ namespace {
 struct Tokens {
   std::span<const int32_t> all;
   int64_t length;
-  Tokens(const HostArrays& batch, const std::string& name)
-      : all(feature(batch, name).as<int32_t>()), length(feature(batch, name).shape[1]) {}
+  explicit Tokens(const HostArray& array) : all(array.as<int32_t>()), length(array.shape[1]) {}
+  Tokens(const HostArrays& batch, const std::string& name) : Tokens(feature(batch, name)) {}
   int32_t at(int64_t row, int64_t t) const { return all[static_cast<size_t>(row * length + t)]; }
 };
 
-/// The rows of a batch that have a weighted target, as sequences.
+/// The rows of a batch that have a weighted target, as sequences; all rows and their padding where experts serve a
+/// batch.
 class TargetRows {
  public:
   TargetRows(const PackedNetwork& network, const HostArrays& batch, std::span<const float> weights)
       : network_(network),
         inputs_(batch, "decoder_input_tokens"),
         targets_(batch, "decoder_target_tokens"),
+        unmasked_(decoder_token_mask(batch)),
         weights_(weights) {
-    QT_ASSERT(!batch.contains("decoder_segment_ids") && !network.spec().decoder.has_experts());
+    QT_ASSERT(!batch.contains("decoder_segment_ids"));
+    const ModelSpec& spec = network.spec();
+    encoder.whole_batch = decoder.whole_batch =
+        spec.decoder.has_experts() || spec.encoder_has_experts();
     if (!network.spec().decoder_only()) encoder_inputs_.emplace(batch, "encoder_input_tokens");
     if (network.spec().inputs_bidirectional_attention && batch.contains("decoder_causal_attention"))
       prefix_.emplace(batch, "decoder_causal_attention");
@@ -54,19 +59,21 @@ class TargetRows {
       any = any || weight(t) != 0;
       padding = padding || (weight(t) != 0 && targets_.at(row, t) <= 0);
     }
-    if (!any) return;
+    if (!any && !decoder.whole_batch) return;
+    padding = padding || decoder.whole_batch;
     if (encoder_inputs_) {
       const auto length = std::span(encoder_inputs_->all)
                               .subspan(static_cast<size_t>(row * encoder_inputs_->length),
                                        static_cast<size_t>(encoder_inputs_->length));
       const int64_t tokens = std::ranges::count_if(length, [](int32_t id) { return id > 0; });
-      append(encoder, row, *encoder_inputs_, *encoder_inputs_, padding || tokens == 0);
+      append(encoder, row, *encoder_inputs_, *encoder_inputs_, *encoder_inputs_,
+             padding || tokens == 0);
       for (int64_t i = 0; i < tokens; ++i) encoder.limits.push_back(tokens);
       fill_limits(encoder);
       encoded_limits.push_back(tokens);
     }
     const int64_t first = decoder.size();
-    append(decoder, row, inputs_, targets_, padding);
+    append(decoder, row, inputs_, targets_, Tokens(unmasked_), padding);
     limit_decoder(row, first);
     for (int64_t i = first; i < decoder.size(); ++i) {
       const int64_t t = decoder.positions[static_cast<size_t>(i)];
@@ -77,14 +84,17 @@ class TargetRows {
     }
   }
   /// An item of the tokens of a row that a mask is above 0 for, and behind them, if asked for, of the others.
-  static void append(Sequences& to, int64_t row, const Tokens& tokens, const Tokens& mask,
-                     bool padding) {
+  /// `unmasked`: above 0 for tokens that blocks of a network see that masks others.
+  void append(Sequences& to, int64_t row, const Tokens& tokens, const Tokens& mask,
+              const Tokens& unmasked, bool padding) const {
     for (const bool others : {false, true})
       for (int64_t t = 0; t < tokens.length && (padding || !others); ++t) {
         if ((mask.at(row, t) <= 0) != others) continue;
         to.tokens.push_back(tokens.at(row, t));
         to.positions.push_back(static_cast<int32_t>(t));
         to.uniform.push_back(others ? 1 : 0);
+        if (network_.spec().decoder.masks_padding)
+          to.masked.push_back(unmasked.at(row, t) <= 0 ? 1 : 0);
       }
     to.begin.push_back(std::ssize(to.tokens));
   }
@@ -111,6 +121,7 @@ class TargetRows {
 
   const PackedNetwork& network_;
   const Tokens inputs_, targets_;
+  const HostArray unmasked_;  // [batch, length]: 0 for padding that blocks may see as zeros
   std::optional<Tokens> encoder_inputs_, prefix_;
   const std::span<const float> weights_;
 };

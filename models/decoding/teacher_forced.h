@@ -13,8 +13,9 @@ namespace quintet::decoding {
 
 /// Log-probability of each target of a batch of model features (int32 [batch, length], not packed), with T5X's masks:
 /// float32 [batch, length]; where the loss weight [batch, length] is 0 nothing is computed, and -0 is there. Of a
-/// dense network in float32. Ranks that hold the network together all call it with the same batch, and all have the
-/// result. Throws kData for a missing feature and a token outside the vocabulary.
+/// network in float32; experts serve the whole batch, padding too, with the capacities of evaluation. Ranks that hold
+/// the network together all call it with the same batch, and all have the result. Throws kData for a missing feature
+/// and a token outside the vocabulary.
 HostArray target_log_probs(const PackedNetwork& network, const HostArrays& batch,
                            std::span<const float> weights);
 

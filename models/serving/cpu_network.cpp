@@ -38,7 +38,9 @@ class CpuNetwork final : public ServedNetwork {
         layer_(spec_.decoder.layer),
         pages_(spec_.decoder, options.page_tokens),
         bidirectional_(options.bidirectional_prefix),
-        bias_(network.decoder(), options.max_length) {}
+        bias_(network.decoder(), options.max_length) {
+    spec_.decoder.sparse.check_generates();
+  }
 
   int64_t vocab_size() const override { return spec_.vocab_size; }
   bool decoder_only() const override { return spec_.decoder_only(); }

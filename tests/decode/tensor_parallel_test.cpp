@@ -224,6 +224,46 @@ TEST(TensorParallel, ScoresAreOneRanksBits) {
   }
 }
 
+/// Of whole batches, with padding and rows without weights, where experts have no room for all.
+TEST(TensorParallel, ScoresOfExpertsAreOneRanksBits) {
+  for (const Router decoder : {Router::tokens_choose, Router::scatter, Router::experts_choose})
+    for (const Router encoder : {Router::tokens_choose, Router::experts_choose})
+      for (const bool masks : {true, false}) {
+        SCOPED_TRACE(
+            fmt::format("{} {} {}", static_cast<int>(decoder), static_cast<int>(encoder), masks));
+        T5Config config = sparse_encoder_decoder(encoder);
+        config.masks_padding = masks;
+        MoeConfig& moe = config.sparse_decoder.moe;
+        moe.router.kind = decoder;
+        moe.min_expert_capacity = 1;
+        moe.router.ignore_padding_tokens = decoder == Router::scatter;
+        moe.router.batch_prioritized_routing = decoder == Router::tokens_choose;
+        expect_scores_agree_of<EncoderDecoderModel>(config,
+                                                    parameters_of<Transformer>(config, 0.25F));
+      }
+  for (const bool dropless : {true, false}) {
+    SCOPED_TRACE(dropless);
+    T5Config config = sparse_encoder_decoder();
+    config.masks_padding = true;
+    SparseStack& decoder = config.sparse_decoder;
+    decoder.moe.dropless = dropless;
+    if (!dropless) decoder.moe.expert_capacity = 2, decoder.moe.router.num_selected_experts = 1;
+    expect_scores_agree_of<EncoderDecoderModel>(config, parameters_of<Transformer>(config, 0.25F));
+  }
+  auto config = small_config<TransformerConfig>();
+  config.num_layers = 2;
+  config.sparse = sparse_encoder_decoder().sparse_decoder;
+  expect_scores_agree_of<DecoderOnlyModel>(
+      config, parameters_of<DecoderOnlyTransformer>(config, 0.25F), true);
+}
+
+/// A dense network that masks padding, as flaxformer's do.
+TEST(TensorParallel, ScoresOfMaskedPaddingAreOneRanksBits) {
+  T5Config config = encoder_decoder();
+  config.masks_padding = true;
+  expect_scores_agree_of<EncoderDecoderModel>(config, parameters_of<Transformer>(config, 0.25F));
+}
+
 TEST(TensorParallel, MoreRanksThanHeadsAreRefused) {
   const T5Config config = encoder_decoder();
   const Arrays parameters = parameters_of<Transformer>(config, 0.25F);

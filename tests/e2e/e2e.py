@@ -28,6 +28,10 @@ TINY = ["--gin_file=quintet/quickstart.gin", "--gin.WARMUP_STEPS=2", "--gin.EVAL
         "--gin.train_script.train.eval_steps=1", "--gin.train_script.train.stats_period=5",
         "--gin.utils.SaveCheckpointConfig.keep=None", "--gin.DROPOUT_RATE=0.1"]
 
+# A Switch Transformer of such sizes.
+SWITCH = ["--gin.EMBED_DIM=16", "--gin.NUM_HEADS=2", "--gin.HEAD_DIM=8", "--gin.MLP_DIM=16", "--gin.NUM_EXPERTS=4",
+          "--gin.NUM_ENCODER_LAYERS=1", "--gin.NUM_DECODER_LAYERS=1"]
+
 # A task of words.tsv in a folder, to be cached.
 WORDS_TASK = """
 seqio.Feature.vocabulary = @seqio.ByteVocabulary()
@@ -89,6 +93,14 @@ def mpirun(program, ranks, *arguments, timeout=120):
 def tiny(model_dir, steps, *more):
     """The command line of a tiny run."""
     return ["train", *TINY, f"--model_dir={model_dir}", f"--gin.TRAIN_STEPS={steps}", *more]
+
+
+def switch(model_dir, steps, *more, sizes=SWITCH):
+    """The command line of a tiny run of a model with experts."""
+    return ["train", "--gin_file=quintet/switch_quickstart.gin", f"--model_dir={model_dir}", f"--gin.TRAIN_STEPS={steps}",
+            "--gin.WARMUP_STEPS=2", "--gin.EVAL_PERIOD=10", "--gin.BATCH_SIZE=4", "--gin.DROPOUT_RATE=0.1",
+            "--gin.train_script.train.infer_eval_dataset_cfg=None", "--gin.train_script.train.eval_steps=1",
+            "--gin.train_script.train.stats_period=5", "--gin.utils.SaveCheckpointConfig.keep=None", *sizes, *more]
 
 
 def steps_of(model_dir):

@@ -9,19 +9,9 @@ import sys
 
 import e2e
 from device_test import has_emulator, losses, need_emulator
-from e2e import QUINTET, assert_same_run, metrics, mpirun, quintet, tiny
+from e2e import SWITCH as SIZES
+from e2e import QUINTET, assert_same_run, metrics, mpirun, quintet, switch, tiny
 from serving import serving, text_of
-
-SIZES = ["--gin.EMBED_DIM=16", "--gin.NUM_HEADS=2", "--gin.HEAD_DIM=8", "--gin.MLP_DIM=16", "--gin.NUM_EXPERTS=4",
-         "--gin.NUM_ENCODER_LAYERS=1", "--gin.NUM_DECODER_LAYERS=1"]
-
-
-def switch(model_dir, steps, *more, sizes=SIZES):
-    """The command line of a tiny run of a model with experts."""
-    return ["train", "--gin_file=quintet/switch_quickstart.gin", f"--model_dir={model_dir}", f"--gin.TRAIN_STEPS={steps}",
-            "--gin.WARMUP_STEPS=2", "--gin.EVAL_PERIOD=10", "--gin.BATCH_SIZE=4", "--gin.DROPOUT_RATE=0.1",
-            "--gin.train_script.train.infer_eval_dataset_cfg=None", "--gin.train_script.train.eval_steps=1",
-            "--gin.train_script.train.stats_period=5", "--gin.utils.SaveCheckpointConfig.keep=None", *sizes, *more]
 
 
 def test_a_stopped_run_goes_on_bit_for_bit(folder):

@@ -14,6 +14,9 @@ from e2e import QUINTET, quintet
 from judged import TASK as JUDGED
 from serving import FREE, Server, in_threads, serving, trained
 
+# Experts, over several panels; four heads, one a rank.
+SPARSE = ["--gin.EMBED_DIM=80", "--gin.NUM_HEADS=4", "--gin.HEAD_DIM=8", "--gin.MLP_DIM=112", "--gin.NUM_EXPERTS=4",
+          "--gin.NUM_ENCODER_LAYERS=1", "--gin.NUM_DECODER_LAYERS=1"]
 TEXTS = ["words: 1234", "number: nine", "words: 7", "words: 42", "number: twelve"]
 MPIRUN = ("mpirun", "--oversubscribe", "--allow-run-as-root", "-n")
 
@@ -28,14 +31,23 @@ def ranks(count, *arguments, expect=0, **options):
 
 
 def test_generate_answers_as_one_rank_does(folder):
-    ask = ["generate", f"--model_dir={trained(folder)}", "--format=json"]
+    generated_by_ranks(trained(folder), 2)
+
+
+def test_generate_with_experts_answers_as_one_rank_does(folder):
+    quintet(*e2e.switch(folder / "sparse", 4, sizes=SPARSE))
+    generated_by_ranks(folder / "sparse", 4)
+
+
+def generated_by_ranks(model, count):
+    ask = ["generate", f"--model_dir={model}", "--format=json"]
     short = "--max_decode_len=12"
     for how in ([short, "--beams=3", "--num_decodes=3"], [short, "--temperature=1", "--seed=3", "--logprobs=2"],
-                ["--embed=mean"], [short, "--quantize=int8"]):
+                ["--embed=mean"], [short, "--quantize=int8"], [short, "--quantize=bf16"]):
         alone = quintet(*ask, *how, *TEXTS)
-        together = ranks(2, *ask, *how, *TEXTS)
+        together = ranks(count, *ask, *how, *TEXTS)
         assert alone.out and together.out == alone.out, (how, alone.out, together)
-    lines = ranks(2, *ask, short, "--batch_size=2", stdin=None, input="\n".join(TEXTS).encode() + b"\n").out
+    lines = ranks(count, *ask, short, "--batch_size=2", stdin=None, input="\n".join(TEXTS).encode() + b"\n").out
     assert lines == quintet(*ask, short, *TEXTS).out, lines
 
 
@@ -69,6 +81,14 @@ def test_infer_and_eval_share_examples_between_groups_of_ranks(folder):
 
 
 def test_scores_are_one_ranks_bit_for_bit(folder):
+    scored_by_ranks(folder, 2, lambda *more: e2e.tiny(*more, "--gin.partitioning.PjitPartitioner.num_partitions=2"))
+
+
+def test_scores_of_experts_are_one_ranks_bit_for_bit(folder):
+    scored_by_ranks(folder, 4, lambda *more: e2e.switch(*more, "--gin.NUM_EXPERT_PARTITIONS=2", "--gin.NUM_MODEL_PARTITIONS=2", sizes=SPARSE))
+
+
+def scored_by_ranks(folder, count, train):
     """infer's, and those that a metric is made of: by eval, and inside a run whose mesh shards the parameters."""
     texts = folder / "texts.jsonl"
     texts.write_text("".join(json.dumps({"inputs": text, "targets": f"{i} {text}"}) + "\n" for i, text in enumerate([*TEXTS, "", "words: 5"])))
@@ -77,7 +97,7 @@ def test_scores_are_one_ranks_bit_for_bit(folder):
     judged = [f"--gin_file={folder}/judged.gin", "--gin.train_script.train.infer_eval_dataset_cfg=@infer_eval/utils.DatasetConfig()",
               "--gin.infer_eval/utils.DatasetConfig.mixture_or_task_name='judged'", "--gin.infer_eval/utils.DatasetConfig.batch_size=2"]
     run = folder / "run"
-    ranks(2, *e2e.tiny(run, 4, *judged, "--gin.partitioning.PjitPartitioner.num_partitions=2"))
+    ranks(count, *train(run, 4, *judged))
     infer = ["infer", f"--model_dir={run}", f"--input={texts}", "--batch_size=2", "--mode=score"]
     quintet(*infer, f"--output_dir={folder / 'alone'}")
     expected = next((folder / "alone").glob("*-score.jsonl-00000-of-00001"))
@@ -121,13 +141,29 @@ def test_the_evaluation_inside_a_run_needs_a_ranks_share_of_memory(folder):
     model_kib = 2 * (4 + 8) * 512 * 512 * 4 // 1024 + 4 * 3 * 512 * 4096 * 4 // 1024  # attention and MLPs: 122 MB
     zero = ["--gin.partitioning.standard_logical_axis_rules.parameter_partitioning_dims=2",
             "--gin.partitioning.PjitPartitioner.logical_axis_rules=@partitioning.standard_logical_axis_rules()"]
+    # A quarter, and one parameter at a time; all of it, gathered and packed, is twice the model.
+    assert evaluation_peak(folder, lambda *more: e2e.tiny(*more, *sizes, *zero)) < 0.75 * model_kib, model_kib
+
+
+def test_the_evaluation_inside_a_run_needs_a_ranks_share_of_the_experts(folder):
+    sizes = ["--gin.EMBED_DIM=256", "--gin.NUM_HEADS=4", "--gin.HEAD_DIM=16", "--gin.MLP_DIM=512", "--gin.NUM_EXPERTS=64",
+             "--gin.NUM_ENCODER_LAYERS=1", "--gin.NUM_DECODER_LAYERS=1"]
+    experts_kib = 2 * 64 * 2 * 256 * 512 * 4 // 1024  # 134 MB, a quarter of them in each of four parameters
+    mesh = ["--gin.NUM_EXPERT_PARTITIONS=2", "--gin.NUM_MODEL_PARTITIONS=2"]
+    # A quarter, and a few experts at a time.
+    peak = evaluation_peak(folder, lambda *more: e2e.switch(*more, *mesh, sizes=sizes))
+    assert peak < 0.4 * experts_kib, experts_kib
+
+
+def evaluation_peak(folder, train):
+    """KiB that evaluation adds to the peak of a run's rank: of four, which hold the model together."""
     (folder / "pairs.tsv").write_text("a\tyes\nb\tno\n")
     (folder / "judged.gin").write_text(JUDGED.format(file=folder / "pairs.tsv", results="None"))
     run, peaks = folder / "run", {}
     # After training nothing is left to do but to restore, and to evaluate where that is asked for.
     for what, task in (("train", None), ("restore", None), ("evaluate", "judged")):  # judged: by predictions and by scores
         cfg = "@infer_eval/utils.DatasetConfig()" if task else "None"
-        command = e2e.tiny(run, 3, f"--gin_file={folder}/judged.gin", *sizes, *zero, f"--gin.train_script.train.infer_eval_dataset_cfg={cfg}")
+        command = train(run, 3, f"--gin_file={folder}/judged.gin", f"--gin.train_script.train.infer_eval_dataset_cfg={cfg}")
         if task:
             command += [f"--gin.infer_eval/utils.DatasetConfig.mixture_or_task_name='{task}'", "--gin.train_script.train.run_eval_before_training=True",
                         "--gin.infer_eval/utils.DatasetConfig.batch_size=2", "--gin.seqio.Evaluator.num_examples=2"]
@@ -137,9 +173,8 @@ def test_the_evaluation_inside_a_run_needs_a_ranks_share_of_memory(folder):
         assert done.returncode == 0, done
         peaks[what] = max(int((folder / f"{what}-peak{rank}").read_text()) for rank in range(4))
     assert (run / "inference_eval" / "judged-000003.jsonl").exists()
-    print(f"peaks of a rank, KiB: {peaks}; the model {model_kib}")
-    # A quarter, and one parameter at a time; all of it, gathered and packed, is twice the model.
-    assert peaks["evaluate"] - peaks["restore"] < 0.75 * model_kib, (peaks, model_kib)
+    print(f"peaks of a rank, KiB: {peaks}")
+    return peaks["evaluate"] - peaks["restore"]
 
 
 def test_what_cannot_be_shared_is_refused(folder):
@@ -177,18 +212,28 @@ def together(model, *flags):
             server.process.kill()
 
 
+ASKED = [dict(prompt=text, max_tokens=9, n=2, best_of=2, temperature=t, seed=5, logprobs=1, logit_bias=FREE["logit_bias"])
+         for text in TEXTS for t in (0, 1)]
+
+
+def answers(server):
+    # Many at a time: jobs join and leave between steps, and their caches come and go on both ranks.
+    got = in_threads(len(ASKED), lambda i: server.complete(**ASKED[i])["choices"])
+    embedded = server.post("/v1/embeddings", input=TEXTS)["data"]
+    scored = server.post("/v1/score", prompt=TEXTS[0], target=["one", "two"])["data"]
+    return got, embedded, scored
+
+
+def test_serve_with_experts_answers_as_one_rank_does(folder):
+    quintet(*e2e.switch(folder / "sparse", 4, sizes=SPARSE))
+    with serving(folder / "sparse") as server:
+        alone = answers(server)
+    with together(folder / "sparse") as server:
+        assert answers(server) == alone
+
+
 def test_serve_answers_as_one_rank_does(folder):
     model = trained(folder)
-    asked = [dict(prompt=text, max_tokens=9, n=2, best_of=2, temperature=t, seed=5, logprobs=1, logit_bias=FREE["logit_bias"])
-             for text in TEXTS for t in (0, 1)]
-
-    def answers(server):
-        # Many at a time: jobs join and leave between steps, and their caches come and go on both ranks.
-        got = in_threads(len(asked), lambda i: server.complete(**asked[i])["choices"])
-        embedded = server.post("/v1/embeddings", input=TEXTS)["data"]
-        scored = server.post("/v1/score", prompt=TEXTS[0], target=["one", "two"])["data"]
-        return got, embedded, scored
-
     with serving(model) as server:
         alone = answers(server)
     with together(model) as server:
@@ -198,7 +243,7 @@ def test_serve_answers_as_one_rank_does(folder):
         os.kill(process_of(server, 0), signal.SIGTERM)
         assert server.process.wait(timeout=60 * e2e.PATIENCE) == 0, server.log
     with together(model) as server:
-        assert server.complete(**asked[0])["choices"] == alone[0][0]
+        assert server.complete(**ASKED[0])["choices"] == alone[0][0]
         server.process.send_signal(signal.SIGUSR1)  # which mpirun passes on to both
         assert server.process.wait(timeout=60 * e2e.PATIENCE) == 0, server.log
 

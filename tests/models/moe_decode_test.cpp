@@ -7,6 +7,7 @@
 
 #include "models/decoding/cpu/transformer_decoder.h"
 #include "models/decoding/predict.h"
+#include "tests/decode/random_parameters.h"
 #include "tests/models/sparse_network.h"
 
 namespace quintet::testing {
@@ -133,8 +134,12 @@ TEST(MoeDecoding, RefusesExpertsThatChooseLaterTokens) {
   SparseOptions options;
   T5Config c = sparse_config<T5Config>(options);
   c.sparse_decoder.moe.router.kind = Router::experts_choose;
-  const ParameterSource none = [](const std::string&) { return View::none(); };
-  EXPECT_THROW(PackedNetwork(spec_of(c), none), Error);
+  const auto parameters = parameters_of<Transformer>(c, 1);
+  const PackedNetwork network(spec_of(c), [&](const std::string& name) {
+    const HostArray& array = parameters.at(name);
+    return View::of(array.as<float>().data(), array.shape);
+  });
+  EXPECT_THROW(TransformerDecoder{network}, Error);
   if (on_cpu()) return;
   EXPECT_THROW(GpuDecoder(EncoderDecoderModel(c, {})), Error);
 }

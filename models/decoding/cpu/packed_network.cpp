@@ -240,7 +240,6 @@ PackedNetwork::PackedNetwork(ModelSpec spec, const ParameterSource& source, Weig
   const size_t gates = layer.mlp_activations.size();
   QT_CHECK(gates == 1 || gates == 2, "generation: {} MLP activations; one or two are supported",
            gates);
-  spec_.decoder.sparse.check_generates();
   const Part part = part_of_ranks();
   check_shares(spec_, part);
   all_joined_kv_ = layer.joined_kv();

@@ -114,6 +114,16 @@ struct StackRun {
       }
   }
   int64_t length(int64_t item) const { return sequences.length(item); }
+  /// Whether a token's experts depend on other tokens.
+  bool routes_together(const MoeConfig& moe) const {
+    return moe.routes_sequences() || sequences.whole_batch;
+  }
+  /// Those of tokens [first, first + count) that are masked become zeros.
+  void mask(int64_t first, int64_t count) const {
+    for (int64_t row = first; row < first + count && !sequences.masked.empty(); ++row)
+      if (sequences.masked[static_cast<size_t>(row)] != 0)
+        std::fill_n(x + row * sizes.emb_dim, sizes.emb_dim, 0.0F);
+  }
   int64_t item_of(int64_t row) const {
     return std::upper_bound(sequences.begin.begin(), sequences.begin.end(), row) -
            sequences.begin.begin() - 1;
@@ -129,8 +139,7 @@ class SequenceBackend {
   void project(size_t layer, const PackedAttention& attention) {
     const int64_t joined = run_.joined, width = attention.in.n();  // of cross-attention: queries
     for_blocks_of_thread([&](int64_t first, int64_t count) {
-      packed_.pack_normalized(x(first), count, run_.sizes.emb_dim, attention.norm.data(),
-                              kNormEpsilon);
+      pack_normalized(first, count, attention.norm);
       block_.resize(static_cast<size_t>(count * width));
       multiply(packed_, attention.in, {0, attention.in.panels()},
                [&](const Tile& tile) { store_tile(tile, block_.data(), width); });
@@ -179,7 +188,7 @@ class SequenceBackend {
   void add_mlp(const std::vector<float>& norm, const PackedMlp& mlp) {
     if (run_.ranks != nullptr) return add_mlp_of_ranks(norm, mlp);
     for_blocks_of_thread([&](int64_t first, int64_t count) {
-      packed_.pack_normalized(x(first), count, run_.sizes.emb_dim, norm.data(), kNormEpsilon);
+      pack_normalized(first, count, norm);
       block_.resize(static_cast<size_t>(count * mlp.width));
       mlp_activations(packed_, mlp, Part{}, block_.data());
       packed_.pack(block_.data(), count, mlp.width);
@@ -187,7 +196,7 @@ class SequenceBackend {
     });
   }
   void add_mlp(const std::vector<float>& norm, const PackedExperts& experts) {
-    const bool together = experts.moe.routes_sequences();
+    const bool together = run_.routes_together(experts.moe);
     if (together) route_together(norm, experts);
     std::vector<ExpertRows> routed;  // of this thread's blocks
     for_blocks_of_thread([&](int64_t first, int64_t count) {
@@ -217,7 +226,7 @@ class SequenceBackend {
   void add_mlp_of_ranks(const std::vector<float>& norm, const PackedMlp& mlp) {
     const auto hidden = [&](int64_t row) { return run_.hidden + row * mlp.width; };
     for_blocks_of_thread([&](int64_t first, int64_t count) {
-      packed_.pack_normalized(x(first), count, run_.sizes.emb_dim, norm.data(), kNormEpsilon);
+      pack_normalized(first, count, norm);
       mlp_activations(packed_, mlp, Part{}, hidden(first));
     });
     meet_ranks();
@@ -245,15 +254,20 @@ class SequenceBackend {
     if (part_.index == 0) run_.route(experts);
 #pragma omp barrier
   }
-  void normalize(int64_t first, int64_t count, const std::vector<float>& norm, float* out) {
+  /// Ranks that share x write the same zeros.
+  void pack_normalized(int64_t first, int64_t count, const std::vector<float>& norm) {
+    run_.mask(first, count);
     packed_.pack_normalized(x(first), count, run_.sizes.emb_dim, norm.data(), kNormEpsilon);
+  }
+  void normalize(int64_t first, int64_t count, const std::vector<float>& norm, float* out) {
+    pack_normalized(first, count, norm);
     packed_.unpack(out);
   }
   /// What experts make of a block's rows: this thread's, or behind that of the blocks before.
   float* expert_hidden(const MoeConfig& moe, int64_t first) {
     if (run_.ranks == nullptr) return block_.data();
     const int64_t before =
-        moe.routes_sequences()
+        run_.routes_together(moe)
             ? std::ranges::count_if(run_.routed.row, [&](int64_t row) { return row < first; })
             : first * moe.router.num_selected_experts;
     return run_.hidden + before * moe.mlp_dim;
@@ -342,6 +356,7 @@ std::vector<float> run_stack(const PackedNetwork& network, const PackedStack& st
     run_layers(backend, stack);
   }
   if (run.error != nullptr) std::rethrow_exception(run.error);
+  run.mask(0, run.rows);
   std::vector<float> encoded(run.x, run.x + run.rows * run.sizes.emb_dim);
   if (run.ranks != nullptr) run.ranks->wait();  // before another pass writes there
   return encoded;

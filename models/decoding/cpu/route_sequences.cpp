@@ -29,6 +29,12 @@ int64_t longest(const Sequences& s) {
   return 1 + *std::max_element(s.positions.begin(), s.positions.end());
 }
 
+/// How experts serve whole sequences.
+ops::RouteOptions routing_for(const MoeConfig& moe, const Sequences& s) {
+  return s.whole_batch ? routing_of(moe, s.items(), longest(s), false)
+                       : inference_routing(moe, s.items(), longest(s));
+}
+
 /// A batch as experts see it that choose among its tokens: padding, zeros, is back in it.
 struct PaddedBatch {
   int64_t batch, length, embed;
@@ -52,12 +58,12 @@ struct PaddedBatch {
 };
 
 /// As training routes (kernels/moe/route.h).
-ExpertRows chosen_by_experts(const PackedExperts& experts, const float* rows,
-                             const Sequences& sequences) {
+ExpertRows routed_in_batch(const PackedExperts& experts, const float* rows,
+                           const Sequences& sequences) {
   const int64_t count = std::ssize(experts.experts);
   const PaddedBatch padded(sequences, rows, std::ssize(experts.router) / count);
   const int64_t b = padded.batch, l = padded.length;
-  const ops::RouteOptions options = inference_routing(experts.moe, b, l);
+  const ops::RouteOptions options = routing_for(experts.moe, sequences);
   const int64_t choices = options.choices(count);
   const std::vector<int64_t> by_choice{b, l, choices};
   enum Result : size_t { kGates = 0, kChoices = 5, kOffsets = 6 };
@@ -103,8 +109,8 @@ ExpertRows chosen_by_experts(const PackedExperts& experts, const float* rows,
 
 ExpertRows route_sequences(const PackedExperts& experts, const float* x,
                            const Sequences& sequences) {
-  if (experts.moe.router.kind == Router::experts_choose)
-    return chosen_by_experts(experts, x, sequences);
+  if (experts.moe.router.kind == Router::experts_choose || sequences.whole_batch)
+    return routed_in_batch(experts, x, sequences);
   return within_capacity(route_rows(experts, x, sequences.size()), sequences,
                          experts.moe.expert_capacity);
 }
@@ -112,8 +118,9 @@ ExpertRows route_sequences(const PackedExperts& experts, const float* x,
 int64_t most_chosen(const MoeConfig& moe, const Sequences& sequences) {
   if (moe.router.kind != Router::experts_choose)
     return sequences.size() * moe.router.num_selected_experts;
-  const int64_t items = sequences.items(), length = longest(sequences);
-  return items * inference_routing(moe, items, length).packed_rows(items, length, moe.num_experts);
+  const int64_t items = sequences.items();
+  return items *
+         routing_for(moe, sequences).packed_rows(items, longest(sequences), moe.num_experts);
 }
 
 ExpertRows part_of(const ExpertRows& routed, int64_t first, int64_t count) {

@@ -15,7 +15,9 @@ struct TransformerDecoder::State {
 };
 
 TransformerDecoder::TransformerDecoder(const PackedNetwork& network)
-    : network_(network), state_(std::make_unique<State>()) {}
+    : network_(network), state_(std::make_unique<State>()) {
+  network.spec().decoder.sparse.check_generates();
+}
 TransformerDecoder::~TransformerDecoder() = default;
 
 namespace {

@@ -20,7 +20,7 @@ namespace quintet::decoding {
 
 class TransformerDecoder : public TokenModel {
  public:
-  /// The network must outlive the decoder.
+  /// The network must outlive the decoder. Throws a usage error if its experts choose tokens.
   explicit TransformerDecoder(const PackedNetwork& network);
   ~TransformerDecoder() override;
 
