@@ -45,7 +45,7 @@ struct Got {
 /// What a rank gets of some inputs, and how much of the network it holds.
 Got decode(const ModelSpec& spec, const Arrays& parameters, WeightType type,
            SharedMemoryGroup* ranks) {
-  use_threads(2);
+  use_threads(ranks == nullptr ? 2 : 1 + ranks->rank());
   const PackedNetwork network(
       spec,
       [&](const std::string& name) {
@@ -174,7 +174,7 @@ void expect_scores_agree(const BaseModel& model, const Arrays& parameters) {
   const HostArrays batch = odd_batch(!model.spec().decoder_only());
   const HostArray weights = unscaled_loss_weights(batch, {});
   const auto score = [&](SharedMemoryGroup* ranks) {
-    use_threads(2);
+    use_threads(ranks == nullptr ? 2 : 1 + ranks->rank());
     const PackedNetwork network(
         model.spec(),
         [&](const std::string& name) {

@@ -7,6 +7,7 @@
 
 #include "models/decoding/cpu/transformer_decoder.h"
 #include "models/decoding/predict.h"
+#include "models/serving/served_network.h"
 #include "tests/decode/random_parameters.h"
 #include "tests/models/sparse_network.h"
 
@@ -140,6 +141,7 @@ TEST(MoeDecoding, RefusesExpertsThatChooseLaterTokens) {
     return View::of(array.as<float>().data(), array.shape);
   });
   EXPECT_THROW(TransformerDecoder{network}, Error);
+  EXPECT_THROW(serving::cpu_network(network, {}), Error);
   if (on_cpu()) return;
   EXPECT_THROW(GpuDecoder(EncoderDecoderModel(c, {})), Error);
 }

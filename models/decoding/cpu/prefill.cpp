@@ -43,12 +43,14 @@ struct StackRun {
   const EncodedKeys& encoded;
   const LayerConfig& sizes;
   SharedMemoryGroup* const ranks;
-  const int64_t rows, heads, joined, block;  // heads, joined: this rank's
-  const int64_t query_width;                 // of all ranks
+  const int64_t rows, heads, joined;  // heads, joined: this rank's
+  const int64_t query_width;          // of all ranks
   BiasDiagonals bias;
   SharedActivations activations;
   float *x, *queries;  // [rows, embed]; [rows, query_width], where attention's results go too
   float* hidden;       // [rows, mlp] or [chosen rows, mlp of experts] of ranks that share it
+  float* threads;      // [ranks]
+  int64_t block;       // rows; the same on all ranks, which lay chosen rows out by blocks
   Columns head_columns, embed_columns;
   std::shared_ptr<float> memory;
   std::vector<SharedKeys> keys;   // [items, heads]
@@ -67,21 +69,25 @@ struct StackRun {
         rows(s.size()),
         heads(sizes.num_heads),
         joined(sizes.joined_kv()),
-        block(prefill_block_rows(rows, omp_get_max_threads())),
         query_width(network.all_joined_kv()),
         bias(stack, 1 + *std::max_element(s.positions.begin(), s.positions.end())),
-        activations(ranks, rows * (sizes.emb_dim + query_width) + shared_hidden()),
+        activations(ranks, rows * (sizes.emb_dim + query_width) + shared_hidden() + num_ranks()),
         x(activations.take(rows * sizes.emb_dim)),
         queries(activations.take(rows * query_width)),
         hidden(activations.take(shared_hidden())),
+        threads(activations.take(num_ranks())),
         head_columns(network.head_columns()),
         embed_columns(network.columns(sizes.emb_dim)) {
     for (int64_t r = 0; r < rows; ++r)
       network.embed(stack, sequences.tokens[static_cast<size_t>(r)], x + r * sizes.emb_dim);
+    threads[ranks == nullptr ? 0 : ranks->rank()] = static_cast<float>(omp_get_max_threads());
     if (ranks != nullptr) ranks->wait();
+    block = prefill_block_rows(
+        rows, static_cast<int64_t>(*std::max_element(threads, threads + num_ranks())));
     lay_out_keys();
   }
 
+  int64_t num_ranks() const { return ranks == nullptr ? 1 : ranks->size(); }
   /// Floats.
   int64_t shared_hidden() const {
     if (ranks == nullptr) return 0;
