@@ -33,7 +33,7 @@ struct WholeParameter {
 
 /// The experts of a stack that lies on a mesh, gathered a few at a time: of every part of the stack as many.
 void each_expert(const Tensor& stack, const decoding::ParameterSource::UseOne& use) {
-  constexpr int64_t kElements = 4 << 20;  // at a time, about
+  constexpr int64_t kElements = 1 << 20;  // at a time, about
   const int64_t own = stack.block().sizes[0], parts = stack.size(0) / own;
   const int64_t elements = stack.spec().elements() / stack.size(0);
   const int64_t most = std::clamp<int64_t>(kElements / (parts * elements), 1, own);
