@@ -146,9 +146,9 @@ def test_the_evaluation_inside_a_run_needs_a_ranks_share_of_memory(folder):
 
 
 def test_the_evaluation_inside_a_run_needs_a_ranks_share_of_the_experts(folder):
-    sizes = ["--gin.EMBED_DIM=256", "--gin.NUM_HEADS=4", "--gin.HEAD_DIM=16", "--gin.MLP_DIM=512", "--gin.NUM_EXPERTS=64",
+    sizes = ["--gin.EMBED_DIM=256", "--gin.NUM_HEADS=4", "--gin.HEAD_DIM=16", "--gin.MLP_DIM=1024", "--gin.NUM_EXPERTS=16",
              "--gin.NUM_ENCODER_LAYERS=1", "--gin.NUM_DECODER_LAYERS=1"]
-    experts_kib = 2 * 64 * 2 * 256 * 512 * 4 // 1024  # 134 MB, a quarter of them in each of four parameters
+    experts_kib = 2 * 3 * 16 * 256 * 1024 * 4 // 1024  # two layers of three parameters: 101 MB
     mesh = ["--gin.NUM_EXPERT_PARTITIONS=2", "--gin.NUM_MODEL_PARTITIONS=2"]
     # A quarter, and a few experts at a time.
     peak = evaluation_peak(folder, lambda *more: e2e.switch(*more, *mesh, sizes=sizes))
