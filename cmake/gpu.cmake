@@ -9,6 +9,7 @@ set(QUINTET_CUDA_GENCODE
     "SHELL:-gencode arch=compute_90a,code=sm_90a"
     "SHELL:-gencode arch=compute_90,code=compute_90"
     CACHE STRING "architectures nvcc compiles for; newer GPUs take the PTX of compute_90")
+set(QUINTET_CUDA_CHECKED_GENCODE "" CACHE STRING "another one, of the files with lines for sm_80 in tests/static/hot_kernels.txt")
 
 function(quintet_gpu_libraries)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}
@@ -58,6 +59,14 @@ function(quintet_gpu_libraries)
                                $<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>)
     target_compile_options(quintet_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:${QUINTET_CUDA_GENCODE}>
       $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr> $<$<COMPILE_LANGUAGE:CUDA>:-diag-suppress=20012>)
+    file(STRINGS ${CMAKE_SOURCE_DIR}/tests/static/hot_kernels.txt lines REGEX " 80 ")
+    list(TRANSFORM lines REPLACE ":.*" "")
+    list(REMOVE_DUPLICATES lines)
+    foreach(name ${lines})
+      set(checked ${sources})
+      list(FILTER checked INCLUDE REGEX "/${name}\\.cu$")
+      set_property(SOURCE ${checked} PROPERTY COMPILE_OPTIONS ${QUINTET_CUDA_CHECKED_GENCODE})
+    endforeach()
     include(CheckCompilerFlag)
     check_compiler_flag(CUDA --compress-mode=size QUINTET_NVCC_COMPRESSES)  # from 12.8 on; a fifth of the size
     if(QUINTET_NVCC_COMPRESSES)

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <ctime>
 #include <random>
 
@@ -96,10 +97,17 @@ class Mutator {
   std::mt19937 random_{12345};
 };
 
+/// NAME of the program fuzz_NAME_test.
+std::string fuzz_name() {
+  const std::string_view program = program_invocation_short_name, before = "fuzz_", after = "_test";
+  QT_ASSERT(program.starts_with(before) && program.ends_with(after));
+  return std::string(program.substr(before.size(), program.size() - before.size() - after.size()));
+}
+
 std::vector<std::string> corpus() {
   std::vector<std::string> inputs = testing::fuzz_seeds();
   const std::filesystem::path folder =
-      std::filesystem::path(QUINTET_SOURCE_DIR) / "tests/corpus" / QUINTET_FUZZ_NAME;
+      std::filesystem::path(QUINTET_SOURCE_DIR) / "tests/corpus" / fuzz_name();
   if (std::filesystem::is_directory(folder)) {
     std::vector<std::filesystem::path> files;
     for (const auto& entry : std::filesystem::directory_iterator(folder))
