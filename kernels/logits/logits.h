@@ -4,7 +4,7 @@
 // dispatch.
 //
 //   const RowSummary s = summarize(row);                      // greedy token and its log probability
-//   const float log_prob = (row[token] - s.max) - s.log_sum;  // jax.nn.log_softmax(row)[token]
+//   const float log_prob = s.log_softmax(row[token]);         // jax.nn.log_softmax(row)[token]
 //
 // NaN logits are never chosen. Ties go to the lower index, as in jax.numpy.argmax and
 // jax.lax.top_k.
@@ -21,6 +21,9 @@ struct RowSummary {
   float max = 0;       // the largest element
   int64_t argmax = 0;  // its first index
   float log_sum = 0;   // log(sum(exp(x - max)))
+
+  /// Of an element of the row.
+  float log_softmax(float x) const { return (x - max) - log_sum; }
 };
 
 /// First index of the largest element; the row must not be empty.

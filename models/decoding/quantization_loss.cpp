@@ -85,8 +85,8 @@ class Comparison {
     const RowSummary a = summarize(p), b = summarize(q);
     double sum = 0;
     for (size_t v = 0; v < p.size(); ++v) {
-      const auto log_p = static_cast<double>(p[v] - a.max - a.log_sum);
-      sum += std::exp(log_p) * (log_p - static_cast<double>(q[v] - b.max - b.log_sum));
+      const auto log_p = static_cast<double>(a.log_softmax(p[v]));
+      sum += std::exp(log_p) * (log_p - static_cast<double>(b.log_softmax(q[v])));
     }
     divergence_ += std::max(0.0, sum);
     changed_ += a.argmax != b.argmax;

@@ -147,7 +147,7 @@ class Beams : public RequestDecoder {
 
   static void to_log_probs(std::span<float> row) {
     const RowSummary s = summarize(row);
-    for (float& x : row) x = (x - s.max) - s.log_sum;
+    for (float& x : row) x = s.log_softmax(x);
   }
 
   Beam extended(const Candidate& c, const std::vector<TokenLogProb>& listed) const {

@@ -22,7 +22,7 @@ class Scoring : public RequestDecoder {
 
   void advance(std::span<float> logits) override {
     const RowSummary row = summarize(logits);
-    const float log_prob = (logits[static_cast<size_t>(wanted())] - row.max) - row.log_sum;
+    const float log_prob = row.log_softmax(logits[static_cast<size_t>(wanted())]);
     take(log_prob, likeliest(logits, alternatives_));
   }
 

@@ -42,8 +42,8 @@ void append_candidates(const RowSelection& row, float live, int64_t beam, int64_
                        int64_t count, std::vector<Candidate>& out) {
   const auto begin = static_cast<std::ptrdiff_t>(out.size());
   for (size_t i = 0; i < row.candidates.size(); ++i)
-    out.push_back({((row.values[i] - row.summary.max) - row.summary.log_sum) + live,
-                   beam * vocab + row.candidates[i]});
+    out.push_back(
+        {row.summary.log_softmax(row.values[i]) + live, beam * vocab + row.candidates[i]});
   std::sort(out.begin() + begin, out.end(), ranks_before);
   out.resize(std::min<size_t>(out.size(), static_cast<size_t>(begin + count)));
 }

@@ -18,8 +18,6 @@ struct Draw {
   float log_prob = 0;
 };
 
-float log_softmax(const RowSummary& row, float logit) { return (logit - row.max) - row.log_sum; }
-
 /// One token of one row, not greedily. `first`: index of the row's first element in the step's
 /// noise.
 Draw draw_token(std::span<float> logits, float temperature, const SampleOptions& options, Key key,
@@ -50,7 +48,7 @@ Draw draw_token(std::span<float> logits, float temperature, const SampleOptions&
   const std::span<const float> scored =
       options.rescale_log_probs ? logits : std::span<const float>(original);
   return {static_cast<int32_t>(token),
-          log_softmax(summarize(scored), scored[static_cast<size_t>(token)])};
+          summarize(scored).log_softmax(scored[static_cast<size_t>(token)])};
 }
 
 class Sampler {
@@ -204,7 +202,7 @@ class Sampler {
       const RowSummary& row = rows[a];
       draws[static_cast<size_t>(active_[a])] = {
           static_cast<int32_t>(row.argmax),
-          options_.rescale_log_probs ? 0.0f : log_softmax(row, row.max)};
+          options_.rescale_log_probs ? 0.0f : row.log_softmax(row.max)};
     }
   }
 
@@ -225,7 +223,7 @@ class Sampler {
         } else {
           const RowSummary s = summarize(own);
           draws[row] = {static_cast<int32_t>(s.argmax),
-                        options_.rescale_log_probs ? 0.0f : log_softmax(s, s.max)};
+                        options_.rescale_log_probs ? 0.0f : s.log_softmax(s.max)};
         }
       }
     }

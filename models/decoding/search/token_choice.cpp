@@ -12,8 +12,6 @@ namespace {
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
-float log_softmax(const RowSummary& row, float logit) { return (logit - row.max) - row.log_sum; }
-
 /// Draws from softmax(row); tokens at minus infinity take no noise.
 int64_t draw(std::span<const float> row, Key key, bool truncated) {
   if (!truncated) return draw_categorical(row, key, 0);
@@ -54,7 +52,7 @@ std::vector<TokenLogProb> likeliest(std::span<const float> row, int64_t count) {
   candidates.resize(std::min(candidates.size(), static_cast<size_t>(count)));
   std::vector<TokenLogProb> out;
   for (int32_t token : candidates)
-    out.push_back({token, log_softmax(summary, row[static_cast<size_t>(token)])});
+    out.push_back({token, summary.log_softmax(row[static_cast<size_t>(token)])});
   return out;
 }
 
@@ -70,7 +68,7 @@ TokenChoice choose_token(std::span<float> row, const SamplingParameters& paramet
   const RowSummary before = summarize(row);
   if (parameters.greedy()) {
     choice.token = static_cast<int32_t>(before.argmax);
-    choice.log_prob = choice.model_log_prob = log_softmax(before, before.max);
+    choice.log_prob = choice.model_log_prob = before.log_softmax(before.max);
     return choice;
   }
   const bool truncated = parameters.top_k > 0 || parameters.top_p < 1;
@@ -82,8 +80,8 @@ TokenChoice choose_token(std::span<float> row, const SamplingParameters& paramet
   choice.token =
       static_cast<int32_t>(draw(row, draw_key(parameters.seed, decode, position), truncated));
   const float drawn = row[static_cast<size_t>(choice.token)];
-  choice.log_prob = log_softmax(summarize(row), drawn);
-  choice.model_log_prob = log_softmax(before, drawn * parameters.temperature);
+  choice.log_prob = summarize(row).log_softmax(drawn);
+  choice.model_log_prob = before.log_softmax(drawn * parameters.temperature);
   return choice;
 }
 
