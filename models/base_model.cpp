@@ -74,7 +74,7 @@ std::vector<double> counts_of(const HostArrays& batch, Rows rows, const CountedF
 
 /// T5X's compute_base_metrics. `features`: see BaseModel::counted_features.
 Metrics base_metrics(const HostArrays& batch, Rows rows, const CountedFeatures& features,
-                     const LossNormalizingFactor& factor, const ops::CrossEntropyResult& result) {
+                     const LossNormalizingFactor& factor, const BaseModel::LossSums& sums) {
   const std::vector<double> counts = counts_of(batch, rows, features, factor);
   const double batch_size =
       static_cast<double>(rows.end - rows.begin) * static_cast<double>(batch_part().count);
@@ -93,8 +93,8 @@ Metrics base_metrics(const HostArrays& batch, Rows rows, const CountedFeatures& 
     metrics["effective_batch_size/" + name] = {counts[3 + 2 * i], 1, true};
   }
   if (overall.count > 0) metrics["non_padding_fraction/overall"] = overall;
-  const double loss = result.loss.item(), z_loss = result.z_loss.item();
-  metrics["accuracy"] = {result.correct.item(), counts[1]};
+  const double loss = sums.loss, z_loss = sums.z_loss;
+  metrics["accuracy"] = {sums.correct, counts[1]};
   metrics["loss"] = {loss, 1, true};
   metrics["loss_per_nonpadding_target_token"] = {loss, weight_sum};
   metrics["loss_per_all_target_tokens"] = {loss, all_targets};
@@ -128,9 +128,11 @@ LossOutput BaseModel::loss_fn(const HostArrays& batch, Rows rows, const Context&
        .logit_scale = logits.logit_scale,
        .tied = logits.tied});
   LossOutput output{
-      result.loss,
-      [rows, result, counted = counted_features(batch), factor = options_.loss_normalizing_factor](
-          const HostArrays& from) { return base_metrics(from, rows, counted, factor, result); }};
+      result.loss, [rows, result, counted = counted_features(batch),
+                    factor = options_.loss_normalizing_factor](const HostArrays& from) {
+        return base_metrics(from, rows, counted, factor,
+                            {result.loss.item(), result.z_loss.item(), result.correct.item()});
+      }};
   if (routings.empty()) return output;
   return with_routings(std::move(output), routings, context.train);
 }
@@ -186,6 +188,15 @@ Metrics BaseModel::eval_fn(const HostArrays& batch) const {
   HostArrays counted = batch;
   agree(&counted, 1, {});
   return loss_fn(counted, Rows::all(batch), {}).metrics(counted);
+}
+
+Metrics BaseModel::eval_fn(
+    const HostArrays& batch,
+    const std::function<LossSums(std::span<const float> weights)>& sums_of) const {
+  const LossNormalizingFactor& factor = options_.loss_normalizing_factor;
+  const HostArray weights = scaled_weights(batch, factor);
+  return base_metrics(batch, Rows::all(batch), counted_features(batch), factor,
+                      sums_of(weights.as<float>()));
 }
 
 std::vector<double> BaseModel::TokenScores::sums() const {

@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 
 #include "models/loss_weights.h"
 #include "models/network.h"
@@ -58,6 +59,14 @@ class BaseModel {
   StepFlags agree(HostArrays* batch, int64_t microbatches, const StepFlags& own) const;
   /// Teacher-forced metrics without dropout.
   Metrics eval_fn(const HostArrays& batch) const;
+  /// What the losses of a batch add up to, each times its weight; `correct` counts targets of a weight that is not 0.
+  struct LossSums {
+    double loss = 0, z_loss = 0, correct = 0;
+  };
+  /// The same metrics of losses that another computes, of a dense model and with the weights given to it, float32
+  /// [batch, length].
+  Metrics eval_fn(const HostArrays& batch,
+                  const std::function<LossSums(std::span<const float> weights)>& sums_of) const;
   /// Log-probability of each target, times its loss weight; by this rank alone, not on a mesh.
   struct TokenScores {
     HostArray scores, weights;  // float32 [batch, length]

@@ -9,6 +9,7 @@
 #include "apps/input/same_data.h"
 #include "apps/model/checkpoint_parameters.h"
 #include "apps/model/model_info.h"
+#include "apps/model/predictor.h"
 #include "apps/model/restored_checkpoint.h"
 #include "apps/process/inference_ranks.h"
 #include "apps/process/output.h"
@@ -85,17 +86,29 @@ std::optional<LossEvaluator> loss_evaluator_of(const EvaluationConfig& config,
                        });
 }
 
+/// Whether packed parameters give the losses: of dense models, on the CPU. Routers have losses of their own.
+bool losses_packed(const BaseModel& model) {
+  const ModelSpec& spec = model.spec();
+  return Device::current().is_cpu() && !spec.decoder.has_experts() && !spec.encoder_has_experts();
+}
+
 /// Teacher-forced losses, to stdout and as training does. False if asked to stop.
-bool evaluate_losses(const LossEvaluator& evaluator, const BaseModel& model, const Loaded& loaded,
-                     const std::function<bool()>& stop, const data::Peers& peers,
-                     Summaries& summaries) {
+bool evaluate_losses(const LossEvaluator& evaluator, const ConfiguredModel& configured,
+                     const Loaded& loaded, const std::function<bool()>& stop,
+                     const data::Peers& peers, bool leads, Summaries& summaries) {
   QT_CHECK(loaded.weights.type == WeightType::f32,
            "eval_script.evaluate.training_evaluator_cls: losses are computed in float32 alone; "
            "bind None, or leave --quantize");
   const int64_t step = loaded.checkpoint->step();
-  const auto metrics = evaluator.run(model, stop, peers);
+  const BaseModel& model = *configured.model;
+  std::optional<Predictor> packed;
+  if (losses_packed(model)) packed.emplace(configured, std::nullopt, loaded.weights);
+  const auto eval_fn = [&](const HostArrays& batch) {
+    return packed ? packed->losses(model, batch) : model.eval_fn(batch);
+  };
+  const auto metrics = evaluator.run(eval_fn, stop, peers);
   if (!metrics) return false;
-  if (peers.rank > 0) return true;
+  if (!leads) return true;
   for (const auto& [task, values] : *metrics) {
     summaries.write("training_eval/" + task.substr(0, 113), step, values);
     nlohmann::ordered_json json = {{"step", step}, {"training_eval", task}};
@@ -152,12 +165,14 @@ int run_evaluation(EvaluationConfig config, const Ranks& ranks, const ProviderOf
     if (ranks.highest(loaded ? 0 : 1) > 0) continue;
     if (!evaluator) {
       losses = loss_evaluator_of(config, *provider, ranks);
-      check_whole(losses.has_value(), loaded->weights,
-                  "eval_script.evaluate.training_evaluator_cls: losses");
+      QT_CHECK(!losses || losses_packed(*config.model->model) || division.group() == nullptr,
+               "eval_script.evaluate.training_evaluator_cls: losses of a model with experts are "
+               "computed by ranks that have the whole model; leave num_partitions at 1, so that "
+               "ranks share the examples alone");
       evaluator.emplace(*provider, config.dataset, config.model, config.evaluator);
     }
     if (losses &&
-        !evaluate_losses(*losses, *config.model->model, *loaded, asked, peers, *summaries))
+        !evaluate_losses(*losses, *config.model, *loaded, asked, peers, ranks.leads(), *summaries))
       return static_cast<int>(ExitCode::kSavedRunAgain);
     const int64_t step = loaded->checkpoint->step();
     const auto metrics = evaluator->run(step, asked, loaded->weights);

@@ -85,16 +85,16 @@ LossEvaluator::LossEvaluator(const data::Provider& provider, const data::Dataset
                           read_batches(provider, dataset, converter, shard, eval_steps));
 }
 
-std::optional<TaskMetrics> LossEvaluator::run(const BaseModel& model,
-                                              const std::function<bool()>& stop,
-                                              const data::Peers& peers) const {
+std::optional<TaskMetrics> LossEvaluator::run(
+    const std::function<Metrics(const HostArrays& batch)>& eval_fn,
+    const std::function<bool()>& stop, const data::Peers& peers) const {
   TaskMetrics result;
   for (const auto& [task, batches] : batches_) {
     std::vector<Metrics> own;
     const double begin = now_seconds();
     for (int rank = 0; const HostArrays& batch : batches) {
       if (rank == 0 && stop()) return std::nullopt;
-      if (rank == peers.rank) own.push_back(model.eval_fn(batch));
+      if (rank == peers.rank) own.push_back(eval_fn(batch));
       rank = (rank + 1) % peers.size;
     }
     const Metrics sums = sum_of(own, batches.size(), peers);

@@ -2,7 +2,7 @@
 // Teacher-forced evaluation: T5X's training_eval, for each task of a mixture and for the mixture.
 //
 //   LossEvaluator evaluator(provider, dataset, converter, shard, eval_steps, devices, say);
-//   auto metrics = evaluator.run(model, stop);                // {"my_task": {"loss": ...}}
+//   auto metrics = evaluator.run(eval_fn, stop);              // {"my_task": {"loss": ...}}
 
 #include <functional>
 #include <optional>
@@ -24,9 +24,10 @@ class LossEvaluator {
                 const data::FeatureConverterPtr& converter, const data::Shard& shard,
                 int64_t eval_steps, int64_t devices,
                 const std::function<void(const std::string&)>& say);
-  /// Nothing if `stop` became true on the way, which must be so on all peers or none. `peers` that each
-  /// have all of the model take the batches by turns, and all have the metrics that one alone would.
-  std::optional<TaskMetrics> run(const BaseModel& model, const std::function<bool()>& stop,
+  /// With what `eval_fn` makes of a batch, as BaseModel's does. Nothing if `stop` became true on the way, which must be
+  /// so on all peers or none. `peers` take the batches by turns, and all have the metrics that one alone would.
+  std::optional<TaskMetrics> run(const std::function<Metrics(const HostArrays& batch)>& eval_fn,
+                                 const std::function<bool()>& stop,
                                  const data::Peers& peers = {}) const;
 
  private:

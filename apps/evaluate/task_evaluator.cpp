@@ -50,13 +50,6 @@ bool any_metric_wants_scores(const data::Evaluator& evaluator, bool scores) {
 
 }  // namespace
 
-void check_whole(bool needed, const Weights& weights, const std::string& what) {
-  QT_CHECK(!needed || weights.ranks == nullptr,
-           "{} are computed by ranks that have the whole model; leave num_partitions at 1, so that "
-           "ranks share the examples alone",
-           what);
-}
-
 TaskEvaluator::TaskEvaluator(const data::Provider& provider, const data::DatasetConfig& dataset,
                              std::shared_ptr<const ConfiguredModel> model, EvaluatorConfig config)
     : model_(std::move(model)),

@@ -20,10 +20,6 @@ void log_metrics(const EvaluatorConfig& config, int64_t step,
                  const std::vector<data::TaskOutputs>& outputs, Summaries& summaries,
                  const std::function<void(const std::string&)>& say);
 
-/// Throws a usage error if `needed`, and these weights are held by several ranks together: what is computed of
-/// whole parameters, `what`, then cannot be.
-void check_whole(bool needed, const Weights& weights, const std::string& what);
-
 class TaskEvaluator {
  public:
   /// Reads and preprocesses the evaluation sets of the provider's tasks once. Throws a usage error for a

@@ -149,6 +149,10 @@ BaseModel::TokenScores Predictor::score(const HostArrays& batch) const {
   return tokens;
 }
 
+Metrics Predictor::losses(const BaseModel& model, const HostArrays& batch) const {
+  return decoding::eval_metrics(model, *network_, batch);
+}
+
 decoding::Answers Predictor::answer(const HostArrays& batch,
                                     std::vector<decoding::DecodingRequest> requests) const {
   using namespace decoding;

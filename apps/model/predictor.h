@@ -39,6 +39,8 @@ class Predictor {
   /// BaseModel::score_tokens by the packed parameters, on the CPU. (A GPU scores with the model's own, which a rank
   /// then has all of.)
   BaseModel::TokenScores score(const HostArrays& batch) const;
+  /// BaseModel::eval_fn of the model that was packed, a dense one, on the CPU.
+  Metrics losses(const BaseModel& model, const HostArrays& batch) const;
   int32_t eos_id() const { return options_.eos_id; }
 
  private:

@@ -53,7 +53,9 @@ bool Evaluations::run(const std::function<bool()>& stop_requested) {
   run_.trainer->forget_graph();
   std::map<std::string, TaskMetrics> found;
   if (loss_evaluator_) {
-    auto metrics = loss_evaluator_->run(*run_.config.model->model, stop_requested);
+    const BaseModel& model = *run_.config.model->model;
+    auto metrics = loss_evaluator_->run(
+        [&](const HostArrays& batch) { return model.eval_fn(batch); }, stop_requested);
     if (!metrics) return false;
     found["TRAIN_EVAL"] = std::move(*metrics);
   }

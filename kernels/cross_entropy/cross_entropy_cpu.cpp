@@ -11,6 +11,7 @@
 #include "kernels/cpu/scratch.h"
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "kernels/cross_entropy/rows.h"
+#include "kernels/cross_entropy/token_loss.h"
 
 namespace quintet {
 namespace {
@@ -18,6 +19,7 @@ namespace {
 using cpu::Scratch;
 using cross_entropy::RowGradient;
 using cross_entropy::RowStatistics;
+using cross_entropy::TokenStatistics;
 
 // Tokens of a chunk: enough for products to run at full speed and dw to be passed over rarely,
 // while the logits of a chunk stay near 64 MiB.
@@ -30,14 +32,6 @@ struct Sums {
   double loss = 0, z_loss = 0, correct = 0;
 };
 
-/// What a token's logits come to, over the whole vocabulary or a block of it.
-struct TokenStatistics {
-  float largest = 0;
-  double exponentials = 0;  // sum of exp(logit - largest)
-  double sum = 0;           // of the logits
-  float target = 0;         // logit of the target; 0 if it is elsewhere
-  bool is_correct = false;  // the target is the first largest
-};
 /// As the phases pass it on: largest, exponentials, sum, target, column of the first largest.
 constexpr int64_t kPassedOn = 5;
 
@@ -103,7 +97,8 @@ class CrossEntropy {
   const int32_t* targets_;
   float *loss_ = nullptr, *z_loss_ = nullptr, *correct_ = nullptr;
   float *log_probability_ = nullptr, *dx_ = nullptr, *dw_ = nullptr;  // may be null
-  double on_ = 1, off_ = 0, constant_ = 0, z_ = 0, scale_;
+  cross_entropy::LossRule rule_{{}, 0};
+  double scale_;
   Sums sums_;
 };
 
@@ -145,17 +140,9 @@ CrossEntropy::CrossEntropy(Views in, Views out, const Attrs& attrs, bool is_tran
   log_probability_ = optional_f32(out[3], "log_probability");
   dx_ = optional_f32(out[4], "dx");
   dw_ = optional_f32(out[5], "dw");
-  const double smoothing = attrs.get_or<double>("label_smoothing", 0.0);
-  QT_CHECK(
-      smoothing >= 0 && smoothing < 1 && (smoothing == 0 || all_columns_ > 1),
-      "cross_entropy: label_smoothing {} must be at least 0 and below 1, and 0 for a vocabulary "
-      "of {}",
-      smoothing, all_columns_);
-  const auto others = static_cast<double>(all_columns_ - 1);
-  on_ = 1 - smoothing;
-  off_ = smoothing == 0 ? 0 : smoothing / others;
-  constant_ = -(on_ * std::log(on_) + others * off_ * std::log(off_ + 1e-20));
-  z_ = attrs.get_or<double>("z_loss", 0.0);
+  rule_ = {{.label_smoothing = attrs.get_or<double>("label_smoothing", 0.0),
+            .z_loss = attrs.get_or<double>("z_loss", 0.0)},
+           all_columns_};
 }
 
 void CrossEntropy::make_statistics(Views in, const View& out, const Attrs& attrs,
@@ -299,15 +286,9 @@ int64_t CrossEntropy::first_largest(const Chunk& chunk, int64_t row, int64_t las
 
 /// From the logits of this block of the vocabulary.
 TokenStatistics CrossEntropy::statistics_of(const Chunk& chunk, int64_t row) const {
-  TokenStatistics all{.largest = chunk.blocks.front().statistics[row].largest};
-  for (const Block& block : chunk.blocks)
-    all.largest = std::max(all.largest, block.statistics[row].largest);
-  for (const Block& block : chunk.blocks) {
-    const RowStatistics& s = block.statistics[row];
-    all.exponentials += static_cast<double>(s.exponentials) *
-                        std::exp(static_cast<double>(s.largest) - static_cast<double>(all.largest));
-    all.sum += static_cast<double>(s.sum);
-  }
+  TokenStatistics all;
+  all.add_parts(std::ssize(chunk.blocks),
+                [&](int64_t b) { return chunk.blocks[static_cast<size_t>(b)].statistics[row]; });
   const int64_t target = targets_[chunk.tokens[static_cast<size_t>(row)]] - first_column_;
   if (target >= 0 && target < vocabulary_) {
     const Block& block = chunk.blocks[static_cast<size_t>(target / chunk.blocks.front().columns)];
@@ -332,14 +313,14 @@ void CrossEntropy::pass_on(const Chunk& chunk, float* statistics) const {
 /// From what the blocks of the vocabulary passed on, in their order.
 TokenStatistics CrossEntropy::merged_statistics(int64_t token) const {
   const float* first = statistics_ + token * blocks_ * kPassedOn;
-  TokenStatistics all{.largest = first[0]};
-  for (int64_t b = 0; b < blocks_; ++b) all.largest = std::max(all.largest, first[b * kPassedOn]);
+  TokenStatistics all;
+  all.add_parts(blocks_, [&](int64_t b) {
+    const float* s = first + b * kPassedOn;
+    return RowStatistics{s[0], s[1], s[2]};
+  });
   bool is_first = true;
   for (int64_t b = 0; b < blocks_; ++b) {
     const float* s = first + b * kPassedOn;
-    all.exponentials += static_cast<double>(s[1]) *
-                        std::exp(static_cast<double>(s[0]) - static_cast<double>(all.largest));
-    all.sum += static_cast<double>(s[2]);
     all.target += s[3];
     if (is_first && s[0] == all.largest) {
       all.is_correct = s[4] == static_cast<float>(targets_[token]);
@@ -354,26 +335,22 @@ RowGradient CrossEntropy::finish_token(const Chunk& chunk, int64_t row) {
   const int64_t token = chunk.tokens[static_cast<size_t>(row)];
   const TokenStatistics s =
       statistics_ != nullptr ? merged_statistics(token) : statistics_of(chunk, row);
-  const double sum = s.sum;
-  const double lse = static_cast<double>(s.largest) + std::log(s.exponentials);
+  const cross_entropy::TokenLoss loss = rule_.of(s);
   // The block of the vocabulary that has the target counts the token.
   const int64_t target = targets_[token] - first_column_;
   const bool is_here = target >= 0 && target < vocabulary_;
-  const double log_probability = is_here ? static_cast<double>(s.target) - lse : 0;
-  if (log_probability_ != nullptr) log_probability_[token] = static_cast<float>(log_probability);
+  if (log_probability_ != nullptr)
+    log_probability_[token] = is_here ? static_cast<float>(loss.log_probability) : 0;
   const auto weight = static_cast<double>(weights_[token]);
   if (weight == 0) return {};
-  const RowGradient gradient{static_cast<float>(lse),
-                             static_cast<float>(weight * (1 + 2 * z_ * lse)),
-                             static_cast<float>(weight * off_)};
-  if (!is_here) return gradient;
-  const double all = sum - static_cast<double>(all_columns_) * lse;  // of log-probabilities
-  const double xent = -(on_ - off_) * log_probability - (off_ == 0 ? 0 : off_ * all);
-  const double z_part = z_ == 0 ? 0 : z_ * lse * lse;
-  sums_.loss += weight * (xent - constant_ + z_part);
-  sums_.z_loss += weight * z_part;
-  sums_.correct += s.is_correct ? 1 : 0;
-  return gradient;
+  if (is_here) {
+    sums_.loss += weight * loss.loss;
+    sums_.z_loss += weight * loss.z_loss;
+    sums_.correct += loss.correct;
+  }
+  return {static_cast<float>(s.lse()),
+          static_cast<float>(weight * (1 + 2 * rule_.z_loss * s.lse())),
+          static_cast<float>(weight * rule_.off)};
 }
 
 /// Logits become their gradients; adds the block's part to dx and dw.
@@ -386,7 +363,7 @@ void CrossEntropy::gradient_of(const Chunk& chunk, const Block& block,
     const int64_t column = targets_[token] - first_column_ - block.first;
     if (column >= 0 && column < block.columns)
       block.logits[row * block.columns + column] -=
-          static_cast<float>(static_cast<double>(weights_[token]) * (on_ - off_));
+          static_cast<float>(static_cast<double>(weights_[token]) * (rule_.on - rule_.off));
   }
   const auto alpha = static_cast<float>(scale_);
   const int64_t stride = is_transposed_ ? width_ : vocabulary_;

@@ -3,9 +3,7 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <cmath>
 
-#include "kernels/cross_entropy/rows.h"
 #include "models/decoding/cpu/cross_keys.h"
 #include "models/decoding/cpu/layer_parts.h"
 #include "models/decoding/cpu/team_barrier.h"
@@ -126,36 +124,20 @@ class TargetRows {
   const std::span<const float> weights_;
 };
 
-/// log softmax(logits [vocab])[target], the sums of blocks in double precision.
-float log_prob_of(const float* logits, int64_t vocab, int32_t target) {
-  constexpr int64_t kBlock = 512;
-  std::vector<cross_entropy::RowStatistics> blocks(
-      static_cast<size_t>((vocab + kBlock - 1) / kBlock));
-  float largest = logits[0];
-  for (size_t b = 0; b < blocks.size(); ++b) {
-    const int64_t first = static_cast<int64_t>(b) * kBlock;
-    cross_entropy::block_statistics(logits + first, 1, std::min(kBlock, vocab - first), &blocks[b]);
-    largest = std::max(largest, blocks[b].largest);
-  }
-  double sum = 0;
-  for (const auto& block : blocks)
-    sum += static_cast<double>(block.exponentials) *
-           std::exp(static_cast<double>(block.largest) - static_cast<double>(largest));
-  return static_cast<float>(static_cast<double>(logits[target]) - static_cast<double>(largest) -
-                            std::log(sum));
-}
-
 /// Of the rows of x [decoder tokens, embed], the decoder's output before its last norm, that have targets: each
 /// rank makes its columns of the logits, and of whole rows of them its share of the results.
-std::vector<float> log_probs_of(const PackedNetwork& network, const std::vector<float>& x,
-                                const TargetRows& rows) {
+std::vector<TokenLoss> losses_of(const PackedNetwork& network, const std::vector<float>& x,
+                                 const TargetRows& rows, const LossFactors& factors) {
   constexpr int64_t kLogits = 4 << 20;  // at a time: 16 MB
   SharedMemoryGroup* ranks = network.ranks();
   const int64_t e = network.spec().emb_dim(), vocab = network.spec().vocab_size,
                 count = std::ssize(rows.targets);
-  const int64_t most = std::clamp<int64_t>(kLogits / vocab, 1, count);
-  SharedActivations shared(ranks, most * vocab + count);
-  float *logits = shared.take(most * vocab), *log_probs = shared.take(count);
+  const cross_entropy::LossRule rule(factors, vocab);
+  const int64_t most = std::clamp<int64_t>(kLogits / vocab, 1, prefill_block_rows(count, 1));
+  constexpr int64_t kFloats = sizeof(TokenLoss) / sizeof(float);
+  SharedActivations shared(ranks, count * kFloats + most * vocab);
+  auto* losses = reinterpret_cast<TokenLoss*>(shared.take(count * kFloats));
+  float* logits = shared.take(most * vocab);
   const PackedMatrix& w = network.logits();
   std::optional<TeamBarrier> barrier;
 #pragma omp parallel
@@ -181,24 +163,22 @@ std::vector<float> log_probs_of(const PackedNetwork& network, const std::vector<
                });
       barrier->wait_for_ranks();
       for (int64_t i = of_all.begin(now); i < of_all.end(now); ++i)
-        log_probs[first + i] =
-            log_prob_of(logits + i * vocab, vocab, rows.targets[static_cast<size_t>(first + i)]);
+        losses[first + i] = rule.of(cross_entropy::statistics_of(
+            logits + i * vocab, vocab, rows.targets[static_cast<size_t>(first + i)]));
       barrier->wait_for_ranks();
     }
   }
-  std::vector<float> result(log_probs, log_probs + count);
+  std::vector<TokenLoss> result(losses, losses + count);
   if (ranks != nullptr) ranks->wait();  // before another pass writes there
   return result;
 }
 
 }  // namespace
 
-HostArray target_log_probs(const PackedNetwork& network, const HostArrays& batch,
-                           std::span<const float> weights) {
+std::vector<TargetLoss> target_losses(const PackedNetwork& network, const HostArrays& batch,
+                                      std::span<const float> weights, const LossFactors& factors) {
   const TargetRows rows(network, batch, weights);
-  HostArray result(DType::f32, feature(batch, "decoder_target_tokens").shape);
-  std::ranges::fill(result.as<float>(), -0.0F);
-  if (rows.targets.empty()) return result;
+  if (rows.targets.empty()) return {};
   for (const int32_t target : rows.targets)
     QT_CHECK_AS(ExitCode::kData, target >= 0 && target < network.spec().vocab_size,
                 "scores: target {} lies outside the vocabulary of {}", target,
@@ -210,14 +190,39 @@ HostArray target_log_probs(const PackedNetwork& network, const HostArrays& batch
     keys = lay_out_cross(network.spec().decoder, rows.encoder, memory);
     finish_encoding(network, rows.encoder, encoded, keys);
   }
-  const std::vector<float> log_probs =
-      log_probs_of(network,
-                   run_stack(network, network.decoder(), rows.decoder, nullptr,
-                             {.keys = keys, .limits = rows.encoded_limits}),
-                   rows);
-  for (size_t i = 0; i < log_probs.size(); ++i)
-    result.as<float>()[static_cast<size_t>(rows.places[i])] = log_probs[i];
+  const std::vector<TokenLoss> losses =
+      losses_of(network,
+                run_stack(network, network.decoder(), rows.decoder, nullptr,
+                          {.keys = keys, .limits = rows.encoded_limits}),
+                rows, factors);
+  std::vector<TargetLoss> result;
+  for (size_t i = 0; i < losses.size(); ++i) result.push_back({rows.places[i], losses[i]});
   return result;
+}
+
+HostArray target_log_probs(const PackedNetwork& network, const HostArrays& batch,
+                           std::span<const float> weights) {
+  HostArray result(DType::f32, feature(batch, "decoder_target_tokens").shape);
+  std::ranges::fill(result.as<float>(), -0.0F);
+  for (const auto& [place, loss] : target_losses(network, batch, weights, {}))
+    result.as<float>()[static_cast<size_t>(place)] = static_cast<float>(loss.log_probability);
+  return result;
+}
+
+Metrics eval_metrics(const BaseModel& model, const PackedNetwork& network,
+                     const HostArrays& batch) {
+  const LossOptions& options = model.loss_options();
+  return model.eval_fn(batch, [&](std::span<const float> weights) {
+    BaseModel::LossSums sums;
+    for (const auto& [place, loss] :
+         target_losses(network, batch, weights, {options.label_smoothing, options.z_loss})) {
+      const auto weight = static_cast<double>(weights[static_cast<size_t>(place)]);
+      sums.loss += weight * loss.loss;
+      sums.z_loss += weight * loss.z_loss;
+      sums.correct += loss.correct;
+    }
+    return sums;
+  });
 }
 
 }  // namespace quintet::decoding

@@ -3,20 +3,38 @@
 // together, to the same bits. (scoring.h scores targets as a search, beside others that generate.)
 //
 //   const HostArray log_probs = target_log_probs(network, batch, weights);    // [batch, length]
+//   const Metrics metrics = eval_metrics(model, network, batch);              // {"loss": ...}
 
 #include <span>
+#include <vector>
 
+#include "kernels/cross_entropy/token_loss.h"
+#include "models/base_model.h"
 #include "models/decoding/cpu/packed_network.h"
-#include "runtime/base/host_array.h"
 
 namespace quintet::decoding {
 
-/// Log-probability of each target of a batch of model features (int32 [batch, length], not packed), with T5X's masks:
-/// float32 [batch, length]; where the loss weight [batch, length] is 0 nothing is computed, and -0 is there. Of a
-/// network in float32; experts serve the whole batch, padding too, with the capacities of evaluation. Ranks that hold
-/// the network together all call it with the same batch, and all have the result. Throws kData for a missing feature
-/// and a token outside the vocabulary.
+using cross_entropy::LossFactors;
+using cross_entropy::TokenLoss;
+
+/// A target's place in [batch, length], and its loss of weight 1.
+struct TargetLoss {
+  int64_t place = 0;
+  TokenLoss loss;
+};
+
+/// Of each target whose loss weight [batch, length] is not 0, row by row, in a batch of model features (int32 [batch,
+/// length], not packed), with T5X's masks. Of a network in float32; experts serve the whole batch, padding too, with the
+/// capacities of evaluation. Ranks that hold the network together all call it with the same batch, and all have the
+/// result. Throws kData for a missing feature and a token outside the vocabulary.
+std::vector<TargetLoss> target_losses(const PackedNetwork& network, const HostArrays& batch,
+                                      std::span<const float> weights, const LossFactors& factors);
+
+/// Log-probabilities of the same targets: float32 [batch, length]; -0 where nothing is computed.
 HostArray target_log_probs(const PackedNetwork& network, const HostArrays& batch,
                            std::span<const float> weights);
+
+/// BaseModel::eval_fn of the dense model whose parameters the network has.
+Metrics eval_metrics(const BaseModel& model, const PackedNetwork& network, const HostArrays& batch);
 
 }  // namespace quintet::decoding

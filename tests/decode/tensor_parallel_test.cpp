@@ -170,35 +170,68 @@ HostArrays odd_batch(bool with_inputs) {
   return batch;
 }
 
-void expect_scores_agree(const BaseModel& model, const Arrays& parameters) {
-  const HostArrays batch = odd_batch(!model.spec().decoder_only());
-  const HostArray weights = unscaled_loss_weights(batch, {});
-  const auto score = [&](SharedMemoryGroup* ranks) {
+/// What a pass gives, by one rank and by several, to the bit.
+template <class Pass>
+auto result_of_ranks(const BaseModel& model, const Arrays& parameters, const Pass& pass) {
+  const auto run = [&](SharedMemoryGroup* ranks) {
     use_threads(ranks == nullptr ? 2 : 1 + ranks->rank());
-    const PackedNetwork network(
+    return pass(PackedNetwork(
         model.spec(),
         [&](const std::string& name) {
           const HostArray& array = parameters.at(name);
           return View::of(array.as<float>().data(), array.shape);
         },
-        WeightType::f32, ranks);
-    const HostArray found = target_log_probs(network, batch, weights.as<float>());
-    return std::vector<float>(found.as<float>().begin(), found.as<float>().end());
+        WeightType::f32, ranks));
   };
-  const std::vector<float> alone = score(nullptr);
-  const auto whole = model.score_tokens(batch);
-  for (size_t i = 0; i < alone.size(); ++i)
-    EXPECT_NEAR(alone[i] * weights.as<float>()[i], whole.scores.as<float>()[i], 2e-5) << i;
+  const auto alone = run(nullptr);
   for (const int size : {2, 3}) {
     const SharedMemoryGroup::File file;
     std::vector<std::thread> ranks;
     for (int rank = 0; rank < size; ++rank)
       ranks.emplace_back([&, rank] {
         SharedMemoryGroup group(file.path(), {rank, size}, {.timeout_seconds = 0, .end = {}});
-        EXPECT_EQ(score(&group), alone) << "rank " << rank << " of " << size;
+        EXPECT_EQ(run(&group), alone) << "rank " << rank << " of " << size;
       });
     for (std::thread& rank : ranks) rank.join();
   }
+  return alone;
+}
+
+void expect_scores_agree(const BaseModel& model, const Arrays& parameters) {
+  const HostArrays batch = odd_batch(!model.spec().decoder_only());
+  const HostArray weights = unscaled_loss_weights(batch, {});
+  const auto alone = result_of_ranks(model, parameters, [&](const PackedNetwork& network) {
+    const HostArray found = target_log_probs(network, batch, weights.as<float>());
+    return std::vector<float>(found.as<float>().begin(), found.as<float>().end());
+  });
+  const auto whole = model.score_tokens(batch);
+  for (size_t i = 0; i < alone.size(); ++i)
+    EXPECT_NEAR(alone[i] * weights.as<float>()[i], whole.scores.as<float>()[i], 2e-5) << i;
+}
+
+void expect_losses_agree(const BaseModel& model, const Arrays& parameters) {
+  HostArrays batch = odd_batch(!model.spec().decoder_only());
+  // Of a third of the targets the model is right.
+  const Tensor logits = model.logits(batch);
+  const auto vocabulary = static_cast<size_t>(model.vocab_size());
+  const auto targets = batch.at("decoder_target_tokens").as<int32_t>();
+  for (size_t i = 0; i < targets.size(); i += 3) {
+    const float* row = logits.local().data<float>() + i * vocabulary;
+    if (targets[i] > 0)
+      targets[i] = static_cast<int32_t>(std::max_element(row + 1, row + vocabulary) - row);
+  }
+  const auto alone = result_of_ranks(model, parameters, [&](const PackedNetwork& network) {
+    std::map<std::string, double> values;
+    for (const auto& [name, metric] : eval_metrics(model, network, batch))
+      values[name] = metric.value();
+    return values;
+  });
+  const Metrics whole = model.eval_fn(batch);
+  EXPECT_EQ(alone.size(), whole.size());
+  for (const auto& [name, metric] : whole)
+    EXPECT_NEAR(alone.at(name), metric.value(), 2e-6 * std::abs(metric.value())) << name;
+  EXPECT_GT(alone.at("accuracy"), 0);
+  EXPECT_GT(alone.at("z_loss"), 0);
 }
 
 template <class Model, class... More>
@@ -208,21 +241,35 @@ void expect_scores_agree_of(const auto& config, const Arrays& parameters, More..
   expect_scores_agree(model, parameters);
 }
 
-TEST(TensorParallel, ScoresAreOneRanksBits) {
+/// Calls check(model, parameters) with models of each kind.
+template <class Check>
+void for_models(const Check& check) {
+  const LossOptions options{
+      .label_smoothing = 0.1,
+      .z_loss = 0.01,
+      .loss_normalizing_factor = SpecialLossNormalizingFactor::kAveragePerSequence};
+  const auto with = [&](auto&& model, const Arrays& parameters) {
+    model.parameters().load(parameters);
+    check(model, parameters);
+  };
   T5Config config = encoder_decoder();
   for (const bool tied : {true, false}) {
     SCOPED_TRACE(tied);
     config.logits_via_embedding = tied;
-    expect_scores_agree_of<EncoderDecoderModel>(config, parameters_of<Transformer>(config, 0.25F));
+    with(EncoderDecoderModel(config, options), parameters_of<Transformer>(config, 0.25F));
   }
   auto decoder = small_config<TransformerConfig>();
   decoder.num_layers = 2;
   for (const bool bidirectional : {true, false}) {
     SCOPED_TRACE(bidirectional);
-    expect_scores_agree_of<DecoderOnlyModel>(
-        decoder, parameters_of<DecoderOnlyTransformer>(decoder, 0.25F), bidirectional);
+    with(DecoderOnlyModel(decoder, options, bidirectional),
+         parameters_of<DecoderOnlyTransformer>(decoder, 0.25F));
   }
 }
+
+TEST(TensorParallel, ScoresAreOneRanksBits) { for_models(expect_scores_agree); }
+
+TEST(TensorParallel, LossesAreOneRanksBits) { for_models(expect_losses_agree); }
 
 /// Of whole batches, with padding and rows without weights, where experts have no room for all.
 TEST(TensorParallel, ScoresOfExpertsAreOneRanksBits) {

@@ -7,7 +7,7 @@ import select
 
 import e2e
 from e2e import quintet, tiny
-from judged import TASK
+from judged import TASK, TRAINING_EVALUATOR
 
 
 def lines(path):
@@ -261,37 +261,6 @@ def test_teacher_forced_evaluation_reads_a_small_set_until_eval_steps_batches_ar
         losses[steps] = record["loss"]
     # A mean over whole batches; with padded or missing rows a step's loss would be lower.
     assert abs(losses[6] - losses[3]) < 1e-5 * losses[3], losses
-
-
-TRAINING_EVALUATOR = """
-from __gin__ import dynamic_registration
-import __main__ as script
-import seqio
-from t5x import partitioning
-from t5x import trainer
-from t5x import utils
-include 'quintet/byte_tiny.gin'
-DROPOUT_RATE = 0.0
-TRAIN_STEPS = 200
-script.evaluate:
-  model = %MODEL
-  dataset_cfg = @utils.DatasetConfig()
-  restore_checkpoint_cfg = @utils.RestoreCheckpointConfig()
-  partitioner = @partitioning.PjitPartitioner()
-  output_dir = '{out}'
-  inference_evaluator_cls = @seqio.Evaluator
-  training_evaluator_cls = @trainer.Trainer
-partitioning.PjitPartitioner.num_partitions = 1
-seqio.Evaluator.num_examples = 2
-utils.DatasetConfig:
-  mixture_or_task_name = 'number_words'
-  task_feature_lengths = {{'inputs': 52, 'targets': 44}}
-  split = 'validation'
-  batch_size = 64
-  shuffle = False
-  seed = 0
-utils.RestoreCheckpointConfig.path = '{run}'
-"""
 
 
 def test_ranks_share_the_examples_and_give_one_ranks_metrics(folder):

@@ -1,4 +1,8 @@
-"""A task in gin with a metric of predictions and one of scores: format(file=PATH of a .tsv, results=NUMBER or None)."""
+"""What is evaluated, in gin.
+
+TASK: a task with a metric of predictions and one of scores: format(file=PATH of a .tsv, results=NUMBER or None).
+TRAINING_EVALUATOR: eval's losses of a tiny run: format(run=PATH, out=PATH).
+"""
 
 TASK = """
 from __gin__ import dynamic_registration
@@ -19,4 +23,34 @@ judged/seqio.Task:
 postprocessors.string_label_to_class_id.label_classes = ['no', 'yes']
 seqio.TaskRegistry.tasks = [@judged/seqio.Task()]
 seqio.JSONLogger.write_n_results = {results}
+"""
+
+TRAINING_EVALUATOR = """
+from __gin__ import dynamic_registration
+import __main__ as script
+import seqio
+from t5x import partitioning
+from t5x import trainer
+from t5x import utils
+include 'quintet/byte_tiny.gin'
+DROPOUT_RATE = 0.0
+TRAIN_STEPS = 200
+script.evaluate:
+  model = %MODEL
+  dataset_cfg = @utils.DatasetConfig()
+  restore_checkpoint_cfg = @utils.RestoreCheckpointConfig()
+  partitioner = @partitioning.PjitPartitioner()
+  output_dir = '{out}'
+  inference_evaluator_cls = @seqio.Evaluator
+  training_evaluator_cls = @trainer.Trainer
+partitioning.PjitPartitioner.num_partitions = 1
+seqio.Evaluator.num_examples = 2
+utils.DatasetConfig:
+  mixture_or_task_name = 'number_words'
+  task_feature_lengths = {{'inputs': 52, 'targets': 44}}
+  split = 'validation'
+  batch_size = 64
+  shuffle = False
+  seed = 0
+utils.RestoreCheckpointConfig.path = '{run}'
 """

@@ -12,6 +12,7 @@ import e2e
 from device_test import has_emulator
 from e2e import QUINTET, quintet
 from judged import TASK as JUDGED
+from judged import TRAINING_EVALUATOR
 from serving import FREE, Server, in_threads, serving, trained
 
 # Experts, over several panels; four heads, one a rank.
@@ -123,6 +124,21 @@ def scored_by_ranks(folder, count, train):
         for name in ("judged-000004.jsonl", "judged-metrics.jsonl"):
             one = (folder / "metrics" / "inference_eval" / name).read_bytes()
             assert (files / "inference_eval" / name).read_bytes() == one == (run / "inference_eval" / name).read_bytes(), (name, files)
+
+
+def test_losses_are_one_ranks_bit_for_bit(folder):
+    """Those of eval's training evaluator."""
+    run = folder / "run"
+    quintet(*e2e.tiny(run, 4))
+    (folder / "eval.gin").write_text(TRAINING_EVALUATOR.format(run=run, out=folder / "out"))
+    ask = ["eval", f"--gin_file={folder}/eval.gin", *(flag for flag in e2e.TINY if ".T5Config." in flag), "--gin.utils.DatasetConfig.batch_size=8",
+           "--gin.utils.get_training_eval_datasets.eval_steps=3"]
+    alone = quintet(*ask).out
+    losses = [line for line in map(json.loads, alone.splitlines()) if "training_eval" in line]
+    assert len(losses) == 3 and all(line["z_loss"] > 0 for line in losses), alone
+    for count in (2, 4):
+        told = ranks(count, *ask, "--gin.partitioning.PjitPartitioner.num_partitions=2")
+        assert told.out == alone, (count, told)
 
 
 def test_the_evaluation_inside_a_run_decodes_on_the_meshs_shards(folder):
