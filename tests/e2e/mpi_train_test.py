@@ -215,6 +215,7 @@ def test_experts_on_many_ranks_follow_the_single_rank_curve(folder):
                               ("two_x_model", 4, [experts(2), cut]), ("dropless", 4, [experts(4), dropless])):
         mpirun(ranks, *switch(folder / name, 20, *more))
         assert_close_runs(folder / ("one_dropless" if dropless in more else "one"), folder / name)
+        assert "partition spec ('expert'" in (folder / name / "model-info.txt").read_text(), name
     mpirun(4, *switch(folder / "again", 20, experts(4), dropless))
     e2e.assert_same_run(folder / "dropless", folder / "again", 20)
 
