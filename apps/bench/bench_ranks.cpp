@@ -146,6 +146,7 @@ int run_bench_ranks(std::span<char* const> args) {
       "--model_dir, --beams, --top_p and --encode_only");
   Ranks ranks(RankFlags{});
   ranks.open(Device::current());
+  QT_CHECK(Device::current().is_cpu(), "quintet bench ranks: times CPUs; use --device=cpu");
   QT_CHECK(ranks.size() > 1,
            "quintet bench ranks: start it with 'mpirun -n 2 quintet bench ranks'");
   const InferenceRanks division(ranks, ranks.size());

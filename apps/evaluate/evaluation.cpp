@@ -61,7 +61,7 @@ std::optional<Loaded> load(const EvaluationConfig& config, const std::filesystem
     loaded.checkpoint = restored(loaded.checkpoint, config.restore, shapes_of(model.parameters()));
     loaded.weights = group == nullptr || config.restore.fallback_seed
                          ? weights_of(config.weights, loaded.checkpoint)
-                         : weights_to_generate(config.weights, loaded.checkpoint);
+                         : weights_to_generate(config.weights, loaded.checkpoint, group);
     loaded.weights.ranks = group;
     const std::optional<int64_t> seed = config.restore.fallback_seed;
     const std::string warning =
@@ -170,6 +170,11 @@ int run_evaluation(EvaluationConfig config, const Ranks& ranks, const ProviderOf
                "computed by ranks that have the whole model; leave num_partitions at 1, so that "
                "ranks share the examples alone");
       evaluator.emplace(*provider, config.dataset, config.model, config.evaluator);
+      QT_CHECK(
+          !evaluator->scores_whole() || division.group() == nullptr,
+          "quintet eval: on a GPU scores, which a metric of this task is made of, are computed "
+          "by ranks that have the whole model; leave num_partitions at 1, so that ranks share "
+          "the examples alone");
     }
     if (losses &&
         !evaluate_losses(*losses, *config.model, *loaded, asked, peers, ranks.leads(), *summaries))

@@ -66,7 +66,8 @@ std::optional<TaskMetrics> TaskEvaluator::run(int64_t step, const std::function<
                                               const Weights& weights) {
   const bool on_cpu = Device::current().is_cpu();
   std::optional<ReplicatedParameters> replicated;
-  if (!on_cpu) replicated.emplace(model_->model->parameters());
+  if (scores_whole() || (!on_cpu && weights.ranks == nullptr))
+    replicated.emplace(model_->model->parameters());
   std::optional<Predictor> predictor;  // packs the parameters, which all ranks do together
   if (decodes_ || (scores_ && on_cpu)) predictor.emplace(*model_, std::nullopt, weights);
   data::ModelFns model;

@@ -10,10 +10,10 @@ struct PartitionsFlag {
   int64_t count = 1;
 
   void add_to(CLI::App& app) {
-    app.add_option(
-           "--num_partitions", count,
-           "ranks that hold the model together (tensor parallelism, on CPUs of one host); such "
-           "groups share the examples")
+    app.add_option("--num_partitions", count,
+                   "ranks that hold the model together (tensor parallelism, on one host); such "
+                   "groups share "
+                   "the examples")
         ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
         ->group("Under mpirun or srun");
   }

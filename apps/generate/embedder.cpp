@@ -24,11 +24,12 @@ JsonText rows_of(std::span<const float> encoded, size_t width) {
 
 Embedder::Embedder(const GenerateFlags& flags, const gin::CommandLine& line,
                    SharedMemoryGroup* ranks)
-    : flags_(flags), model_(flags.model_dir, line, flags.ids) {
+    : flags_(flags),
+      model_(flags.model_dir, line, flags.ids, ranks == nullptr ? Load::to_generate : Load::part) {
   QT_CHECK(!model_.decoder_only(), "{}: has no encoder, so it has no embeddings", flags.model_dir);
   BaseModel& model = *model_.configured().model;
-  Weights weights = weights_to_generate(flags.quantize.type(), model_.trained().reader);
-  weights.ranks = ranks;
+  const Weights weights =
+      weights_to_generate(flags.quantize.type(), model_.trained().reader, ranks);
   const auto encode_with = [](auto network) {
     return [network](decoding::EncoderInputs inputs) { return encode_each(*network, inputs); };
   };

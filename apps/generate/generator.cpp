@@ -28,8 +28,8 @@ class Generator {
  public:
   Generator(const GenerateFlags& flags, const gin::CommandLine& line, SharedMemoryGroup* ranks)
       : flags_(flags),
-        model_(flags.model_dir, line, flags.ids),
-        weights_(weights_of_ranks(ranks)),
+        model_(flags.model_dir, line, flags.ids, ranks == nullptr ? Load::to_generate : Load::part),
+        weights_(weights_to_generate(flags.quantize.type(), model_.trained().reader, ranks)),
         predictor_(model_.configured(), flags.generation.beams, weights_),
         length_(flags.max_decode_len > 0 ? flags.max_decode_len : model_.answer_length()),
         generation_(flags.generation) {
@@ -53,11 +53,6 @@ class Generator {
   }
 
  private:
-  Weights weights_of_ranks(SharedMemoryGroup* ranks) const {
-    Weights weights = weights_to_generate(flags_.quantize.type(), model_.trained().reader);
-    weights.ranks = ranks;
-    return weights;
-  }
   /// As transformers' generate answers them; else by the decode function of the run's configuration.
   bool answers_requests() const {
     return flags_.ids || !target_.empty() || model_.defaults() || generation_.makes_requests();

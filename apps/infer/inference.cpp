@@ -29,7 +29,7 @@ class Answerer {
         weights_((config.mode == "score" && !Device::current().is_cpu()) ||
                          config.restore.fallback_seed
                      ? weights_of(config.weights, checkpoint)
-                     : weights_to_generate(config.weights, checkpoint)) {
+                     : weights_to_generate(config.weights, checkpoint, ranks)) {
     weights_.ranks = ranks;
     QT_CHECK(config.mode != "score" || !weights_.quantized,
              "infer: scores are computed in float32, {} holds weights in {}; name the run that it "
@@ -263,6 +263,9 @@ int run_inference(const InferenceConfig& config, const Ranks& ranks,
                   const ProviderOf& provider_of) {
   config.check();
   const InferenceRanks division(ranks, model_ranks_of(config.partitioner.num_partitions, ranks));
+  QT_CHECK(config.mode != "score" || division.group() == nullptr || Device::current().is_cpu(),
+           "infer: on a GPU scores are computed by ranks that have the whole model; leave "
+           "num_partitions at 1, so that ranks share the examples alone");
   StopRequests stop({});
   const data::ProviderPtr provider = provider_of(config.dataset);
   if (config.verify_vocabs) verify_matching_vocabs(*config.model, *provider);

@@ -89,12 +89,14 @@ std::unique_ptr<decoding::PackedNetwork> pack_encoder(const BaseModel& model,
 }
 
 decoding::InferenceWeights inference_weights(const BaseModel& model, const Weights& weights) {
-  if (weights.type == WeightType::f32) return {};
-  return {weights.type, parameters_of(model, weights)};
+  if (weights.type == WeightType::f32 && weights.ranks == nullptr) return {};
+  return {weights.type, parameters_of(model, weights),
+          weights.ranks == nullptr ? Group() : weights.ranks->devices()};
 }
 
 void drop_packed(BaseModel& model, const Weights& weights) {
-  if (!Device::current().is_cpu() && weights.type == WeightType::f32) return;
+  if (!Device::current().is_cpu() && weights.type == WeightType::f32 && weights.ranks == nullptr)
+    return;
   for (ParamInfo& info : model.parameters().all()) info.value = info.compute = Tensor();
   Device::current().memory().release_cached();
 }

@@ -51,7 +51,7 @@ class Predictor {
 };
 
 /// Lets go of the parameters that generation has copies of: on the CPU all, on a GPU those kept in fewer
-/// bits.
+/// bits or held by several ranks together.
 void drop_packed(BaseModel& model, const Weights& weights);
 
 }  // namespace quintet

@@ -41,9 +41,11 @@ Weights weights_of(std::optional<WeightType> requested,
 }
 
 Weights weights_to_generate(std::optional<WeightType> requested,
-                            const std::shared_ptr<const CheckpointReader>& checkpoint) {
+                            const std::shared_ptr<const CheckpointReader>& checkpoint,
+                            SharedMemoryGroup* ranks) {
   Weights weights = weights_of(requested, checkpoint);
-  if (Device::current().is_cpu()) weights.stored = checkpoint;
+  weights.ranks = ranks;
+  if (Device::current().is_cpu() || ranks != nullptr) weights.stored = checkpoint;
   return weights;
 }
 

@@ -25,10 +25,11 @@ void check_not_quantized(const CheckpointReader& checkpoint);
 /// is in others.
 Weights weights_of(std::optional<WeightType> requested,
                    const std::shared_ptr<const CheckpointReader>& checkpoint);
-/// The same for who only generates: on the CPU parameters go from the checkpoint to where they are packed,
-/// and are never in memory twice.
+/// The same for who only generates: on the CPU, and where `ranks` hold the network together, parameters go from
+/// the checkpoint to where they are read, and are never in memory twice.
 Weights weights_to_generate(std::optional<WeightType> requested,
-                            const std::shared_ptr<const CheckpointReader>& checkpoint);
+                            const std::shared_ptr<const CheckpointReader>& checkpoint,
+                            SharedMemoryGroup* ranks = nullptr);
 
 /// The parameters of a checkpoint that generation with these weights reads from the model: all, or none where
 /// they are read from the checkpoint. Those that are not stored may be initialised: load_parameters().

@@ -94,9 +94,10 @@ TrainedModel open_trained_model(const fs::path& path, const gin::CommandLine& li
   trained.reader = open_checkpoint(trained.checkpoint);
   trained.reader->verify_before_reading();
   check_recorded(*trained.reader, vocabularies_of(*trained.model));
-  load_for(
-      load == Load::all ? weights_of({}, trained.reader) : weights_to_generate({}, trained.reader),
-      *trained.reader, *trained.model->model);
+  Weights weights =
+      load == Load::all ? weights_of({}, trained.reader) : weights_to_generate({}, trained.reader);
+  if (load == Load::part) weights.stored = trained.reader;
+  load_for(weights, *trained.reader, *trained.model->model);
   trained.step = trained.reader->step();
   return trained;
 }

@@ -24,8 +24,9 @@ struct TrainedModel {
   int64_t step = 0;
 };
 
-/// Which parameters are read: none, those that generation reads from the model, or all.
-enum class Load { nothing, to_generate, all };
+/// Which parameters are read: none, those that generation reads from the model, what it does where ranks hold the
+/// network together (unless they are quantized none, and they are compared with the model's), or all.
+enum class Load { nothing, to_generate, part, all };
 
 /// `path`: a model directory of ours or T5X's, a checkpoint of any program, or a Hugging Face directory.
 /// `line`: gin bindings over its config.gin or config.json; files instead of it, which bind MODEL or

@@ -1,5 +1,7 @@
 #include "apps/process/inference_ranks.h"
 
+#include <numeric>
+
 #include "kernels/device.h"
 
 namespace quintet {
@@ -12,12 +14,6 @@ InferenceRanks::InferenceRanks(const Ranks& ranks, int64_t model_ranks)
            "together, times the groups that share the examples",
            model_ranks, ranks.size());
   if (model_ranks == 1) return;
-  QT_CHECK(
-      Device::current().is_cpu(),
-      "{} ranks would hold a model together: tensor-parallel decoding computes on CPUs, and on a "
-      "GPU a rank has the whole model; start generate and serve once, leave num_partitions of "
-      "eval and infer at 1",
-      model_ranks);
   const int first = ranks.rank() / size_ * size_;
   const std::vector<std::string>& hosts = ranks.session().hosts();
   for (int rank = first; rank < first + size_; ++rank)
@@ -27,17 +23,33 @@ InferenceRanks::InferenceRanks(const Ranks& ranks, int64_t model_ranks)
         "exchange activations through memory: start whole groups on each host",
         model_ranks, first, hosts[static_cast<size_t>(first)], rank,
         hosts[static_cast<size_t>(rank)]);
+  const Group devices = Device::current().is_cpu() ? Group() : devices_from(first);
   std::optional<SharedMemoryGroup::File> file;
   if (ranks.rank() == first) file.emplace();
   const std::vector<std::string> paths = ranks.gather(file ? file->path() : "");
   group_ = std::make_unique<SharedMemoryGroup>(
       paths[static_cast<size_t>(first)], SharedMemoryGroup::Place{ranks.rank() - first, size_},
       SharedMemoryGroup::Options{.timeout_seconds = ranks.flags().collective_timeout,
-                                 .end = [](const std::string& message) {
-                                   fmt::print(stderr, "error: {}\n", message);
-                                   mpi::Session::fail(ExitCode::kPeer);
-                                 }});
+                                 .end =
+                                     [](const std::string& message) {
+                                       fmt::print(stderr, "error: {}\n", message);
+                                       mpi::Session::fail(ExitCode::kPeer);
+                                     },
+                                 .devices = devices});
   ranks.gather("");  // all have opened it
+}
+
+/// Rank `first` and its neighbours. Groups answer different examples, so that some call what others do not; what
+/// makes NCCL's communicators all ranks call together, here.
+Group InferenceRanks::devices_from(int first) const {
+  std::vector<int> members(static_cast<size_t>(size_));
+  std::iota(members.begin(), members.end(), first);
+  const Group devices = Group(ranks_.comm(), std::move(members), "ranks of a model").out_of_step();
+  const Buffer word = Device::current().memory().allocate(sizeof(float));
+  Device::current().fill(word.get(), 0, sizeof(float));
+  devices.all_reduce(word.get(), 1, DType::f32).wait();
+  Device::current().synchronize();
+  return devices;
 }
 
 std::vector<std::string> InferenceRanks::gather(const std::string& text) const {

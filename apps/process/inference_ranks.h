@@ -20,8 +20,8 @@ namespace quintet {
 
 class InferenceRanks {
  public:
-  /// All ranks make one together. Throws usage errors if model_ranks does not divide the ranks, ranks of a group are
-  /// on different hosts, or they have a GPU.
+  /// All ranks make one together. Throws usage errors if model_ranks does not divide the ranks, or ranks of a group
+  /// are on different hosts.
   InferenceRanks(const Ranks& ranks, int64_t model_ranks);
 
   /// Null: a rank has the model alone.
@@ -34,6 +34,8 @@ class InferenceRanks {
   data::Peers peers() const;
 
  private:
+  Group devices_from(int first) const;
+
   const Ranks& ranks_;
   const int size_;  // of a group
   std::unique_ptr<SharedMemoryGroup> group_;

@@ -25,17 +25,17 @@ struct Computed {
 
 Computed computed(const TextModel& model, const ServeFlags& flags, SharedMemoryGroup* ranks) {
   BaseModel& trained = *model.configured().model;
-  Weights weights = weights_to_generate(flags.quantize.type(), model.trained().reader);
-  weights.ranks = ranks;
-  if (!Device::current().is_cpu()) {
-    auto network =
+  const Weights weights = weights_to_generate(flags.quantize.type(), model.trained().reader, ranks);
+  std::unique_ptr<decoding::PackedNetwork> packed;
+  std::unique_ptr<serving::ServedNetwork> network;
+  if (Device::current().is_cpu()) {
+    packed = pack(trained, weights);
+    network = serving::cpu_network(*packed, flags.service.engine);
+  } else {
+    network =
         serving::gpu_network(trained, flags.service.engine, inference_weights(trained, weights));
-    drop_packed(trained, weights);
-    return {nullptr, std::move(network)};
   }
-  auto packed = pack(trained, weights);
   drop_packed(trained, weights);  // what serves is a copy: files may change now
-  auto network = serving::cpu_network(*packed, flags.service.engine);
   if (ranks != nullptr && ranks->leads())
     network = serving::led_network(std::move(network), *ranks);
   return {std::move(packed), std::move(network)};
@@ -51,7 +51,8 @@ void run_server(ServeFlags flags, const Ranks& ranks, const gin::CommandLine& li
   flags.service.hosts = HostNames(flags.allowed_hosts);
   if (!flags.keys_file.empty()) flags.service.keys = ApiKeys(flags.keys_file);
 
-  const TextModel model(flags.model_dir, line);
+  const TextModel model(flags.model_dir, line, false,
+                        ranks.size() == 1 ? Load::to_generate : Load::part);
   serving::EngineOptions& engine = flags.service.engine;
   engine.memory_bytes = flags.cache_mib << 20;
   flags.service.answer_bytes = flags.answers_mib << 20;

@@ -9,11 +9,21 @@ namespace quintet {
 
 namespace {
 
+bool has_shards(const Parameters& parameters) {
+  return std::ranges::any_of(parameters.all(), [](const ParamInfo& parameter) {
+    return parameter.value.layout().sharded();
+  });
+}
+
 /// Ranks that decode together: as many of a host as its ranks and the heads allow, since neither all of the model
-/// nor the same bytes of it should be read by each.
+/// nor the same bytes of it should be read by each. GPUs that have all of it do not wait for each other.
 int64_t decoding_ranks(const TrainRun& run) {
-  const ModelSpec& spec = run.config.model->model->spec();
-  if (!Device::current().is_cpu()) return 1;
+  const BaseModel& model = *run.config.model->model;
+  const ModelSpec& spec = model.spec();
+  const bool on_gpus = !Device::current().is_cpu();
+  if (on_gpus &&
+      (spec.decoder.has_experts() || spec.encoder_has_experts() || !has_shards(model.parameters())))
+    return 1;
   // Neighbours of one host, as many on each.
   const std::vector<std::string>& hosts = run.ranks.session().hosts();
   int64_t common = 0, same = 0;
@@ -22,8 +32,11 @@ int64_t decoding_ranks(const TrainRun& run) {
     same = rank > 0 && *at == *(at - 1) ? same + 1 : 1;
     if (rank + 1 == run.ranks.size() || *(at + 1) != *at) common = std::gcd(common, same);
   }
-  int64_t count = std::min(common, spec.decoder.layer.num_heads);
-  while (common % count != 0) --count;
+  const LayerConfig& layer = spec.decoder.layer;
+  int64_t count = std::min(common, layer.num_heads);
+  while (common % count != 0 ||
+         (on_gpus && (layer.num_heads % count != 0 || layer.mlp_dim % count != 0)))
+    --count;
   return count;
 }
 

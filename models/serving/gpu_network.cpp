@@ -178,7 +178,7 @@ void GpuNetwork::queue_step() {
   const Tensor x =
       decoding::queue_layers(weights_, weights_.embedding.rows(memory_.device_tokens(), {row_}),
                              {.items = max_rows_}, attended, attention);
-  decoding::Products(max_rows_).project(x, weights_, logits_);
+  decoding::Products(max_rows_, weights_).project(x, logits_);
   answers_.queue(logits_.local().data<float>(), vocab_size(), memory_.device_draws());
 }
 
@@ -213,7 +213,7 @@ std::vector<JobAnswer> GpuNetwork::step(std::span<const StepJob> jobs) {
     }
   }
   memory_.send();
-  step_.run([this] { queue_step(); });
+  step_.run(weights_.ranks, [this] { queue_step(); });
   Device::current().synchronize();
   return answers(jobs);
 }

@@ -14,6 +14,8 @@
 #include <functional>
 #include <string>
 
+#include "runtime/mesh/collectives/collectives.h"
+
 namespace quintet {
 
 class SharedMemoryGroup {
@@ -39,6 +41,7 @@ class SharedMemoryGroup {
     double timeout_seconds = 600;  // of a wait; 0: for ever
     /// Ends the job, with a message that names the rank that did not come. Does not return.
     std::function<void(const std::string&)> end;
+    Group devices = {};  // the same ranks, where they compute on GPUs
   };
 
   /// Throws kEnvironment if the path cannot be opened, as in containers that hide other processes.
@@ -50,6 +53,8 @@ class SharedMemoryGroup {
   int rank() const { return place_.rank; }
   int size() const { return place_.size; }
   bool leads() const { return place_.rank == 0; }
+  /// For what lies in their GPUs' memory; on CPUs this rank alone.
+  const Group& devices() const { return options_.devices; }
 
   /// Returns when all ranks have called it; what they wrote before is visible then.
   void wait();

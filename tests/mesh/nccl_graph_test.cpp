@@ -4,46 +4,15 @@
 #include <future>
 #include <set>
 
-#include "kernels/simt/emulator/emulator.h"
-#include "runtime/device/gpu_ops.h"
 #include "runtime/optim/adafactor/adafactor.h"
 #include "runtime/trainer/batch_rows.h"
 #include "tests/layouts/expect.h"
-#include "tests/mesh/fake_nccl/fake_stream.h"
-#include "tests/mesh/over_nccl.h"
+#include "tests/mesh/nccl_gpus.h"
 
 namespace quintet::testing {
 namespace {
 
 namespace emulator = emulated::simt::emulator;
-
-/// A GPU of each rank, its stream the null stream.
-class NcclGraphs : public Nccl {
- protected:
-  void SetUp() override {
-    Nccl::SetUp();
-    set_fake_capture({emulator::is_recording, emulator::queue});
-    emulator::set_other_streams([](Stream stream, std::function<void()> work) {
-      static_cast<FakeStream*>(stream.handle)->add(std::move(work));
-    });
-    for (int rank = 0; rank < 4; ++rank) gpus_.push_back(emulated::open_device(90));
-  }
-  Device& gpu(int rank) { return *gpus_[static_cast<size_t>(rank)]; }
-  /// `body` on every rank, its GPU being the thread's.
-  std::string over_gpus(int count, const std::function<void(Comm&)>& body, Job job = {}) {
-    job.device = [this](int rank) -> Device& { return gpu(rank); };
-    return over_nccl(
-        count,
-        [&](Comm& comm) {
-          const Device::Use use(comm.device());
-          body(comm);
-        },
-        job);
-  }
-
- private:
-  std::vector<std::unique_ptr<Device>> gpus_;
-};
 
 /// Work of a rank that has been run once, recorded.
 struct Repeatable {
@@ -301,6 +270,23 @@ TEST_F(NcclGraphs, LaunchesOfDifferentCollectivesAreNamed) {
   EXPECT_TRUE(has(*messages.begin(), "called all_reduce over world of 8 elements, step 0") &&
               has(*messages.begin(), "rank 2 on "))
       << *messages.begin();
+}
+
+// Ranks that hold a model together answer examples of their own between the steps.
+TEST_F(NcclGraphs, GroupsOutOfStepCallWhatOthersDoNot) {
+  const auto body = [](Comm& comm) {
+    const int first = comm.rank() / 2 * 2;
+    const Group pair = Group(&comm, {first, first + 1}, "ranks of a model").out_of_step();
+    std::vector<float> x(8);
+    const Repeatable step(comm, [&] { pair.all_reduce(x.data(), 8, DType::f32).wait(); });
+    for (int i = 0; i < 64; ++i) {
+      comm.set_step(i);
+      if (first == 0) step.launch();
+      if (first == 0) pair.all_reduce(x.data(), 3, DType::f32).wait();
+      comm.world().all_reduce(x.data(), 8, DType::f32).wait();
+    }
+  };
+  EXPECT_EQ(over_gpus(4, body), "");
 }
 
 TEST_F(NcclGraphs, ARankWhoseDeviceIsSlowStandsStillLessThanThoseThatWaitForIt) {

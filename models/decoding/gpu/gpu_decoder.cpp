@@ -26,6 +26,12 @@ DecodeCache cache(const Tensor& keys, const Tensor& values, int64_t sequence_str
   return {at(keys, 0), at(values, 0), sequence_stride, head_stride, token_stride, max_length};
 }
 
+/// During a training run: nothing is recorded for gradients, and the mesh's rules place nothing.
+struct Alone {
+  const Tape::Recording paused{nullptr};
+  const ContextMember<&ExecutionContext::sharding> unsharded{nullptr};
+};
+
 }  // namespace
 
 constexpr int64_t kStepsBetweenLooks = 8;  // looking waits, steps after the last are for nothing
@@ -124,7 +130,7 @@ void GpuDecoder::begin(std::span<const int32_t> tokens, int64_t batch, int64_t l
   QT_ASSERT(static_cast<int64_t>(tokens.size()) == batch * length);
   QT_CHECK(!weights_->spec.decoder_only(),
            "generation: a decoder-only network has no encoder inputs");
-  const Tape::Recording paused(nullptr);
+  const Alone alone;
   start(batch, length, options);
   State& s = *state_;
   HostArray inputs(DType::i32, {batch, length}), segments = inputs;
@@ -159,7 +165,7 @@ void GpuDecoder::begin_prefix(std::span<const int32_t> tokens, int64_t batch, in
   QT_CHECK(longest <= options.max_length,
            "generation: a prefix of {} tokens exceeds the maximum length {}", longest,
            options.max_length);
-  const Tape::Recording paused(nullptr);
+  const Alone alone;
   start(batch, 0, options);
   if (longest == 0) return;
   HostArray begun(DType::i32, {batch, longest});
@@ -245,7 +251,7 @@ void GpuDecoder::queue_logits() {
     device.copy(s.sources.local().pointer, s.next_sources.local().pointer, s.sources.bytes());
   }
   const Tensor x = queue_layers();
-  Products(s.rows).project(x, *weights_, s.logits);
+  Products(s.rows, *weights_).project(x, s.logits);
 }
 
 /// To the largest of them.
@@ -266,7 +272,7 @@ void GpuDecoder::queue_step() {
 }
 
 void GpuDecoder::run_step(const StepInput& input) {
-  const Tape::Recording paused(nullptr);
+  const Alone alone;
   State& s = *state_;
   last_rows_.assign(input.rows.begin(), input.rows.end());
   // Rows that rest run too, at a place behind the cache, where nothing is written. The step before
@@ -283,7 +289,7 @@ void GpuDecoder::run_step(const StepInput& input) {
     positions[row] = input.positions[i];
     if (!input.sources.empty()) parents[row] = input.sources[i];
   }
-  s.step.run([this] { queue_step(); });
+  s.step.run(weights_->ranks, [this] { queue_step(); });
 }
 
 /// Puts the first input of a search that runs here.
@@ -307,9 +313,9 @@ std::optional<BeamTrace> GpuDecoder::run_beams(const BeamPlan& plan) {
   State& s = *state_;
   QT_ASSERT(plan.items == s.batch && plan.beams == s.options.num_decodes);
   if (2 * plan.beams > s.top) return std::nullopt;
-  const Tape::Recording paused(nullptr);
+  const Alone alone;
   if (s.beams == nullptr || !s.beams->fits(plan)) {
-    s.beam_step = {};
+    s.beam_step.forget();
     s.beams = std::make_unique<GpuBeams>(plan);
   }
   s.beams->start(plan);
@@ -334,7 +340,7 @@ std::optional<BeamTrace> GpuDecoder::run_beams(const BeamPlan& plan) {
                       .next_parents = next + kParents * now.rows});
   };
   for (int64_t i = 1; i <= plan.steps; ++i) {
-    s.beam_step.run(step);
+    s.beam_step.run(weights_->ranks, step);
     if (i % kStepsBetweenLooks == 0 && s.beams->all_settled()) break;
   }
   s.beams->all_settled();
@@ -345,9 +351,9 @@ std::optional<SampleTrace> GpuDecoder::run_samples(const SamplePlan& plan) {
   State& s = *state_;
   QT_ASSERT(plan.rows == s.rows && plan.decodes == s.options.num_decodes);
   if (vocab_size() > kMostDrawnFrom) return std::nullopt;
-  const Tape::Recording paused(nullptr);
+  const Alone alone;
   if (s.samples == nullptr || !s.samples->fits(plan)) {
-    s.sample_step = {};
+    s.sample_step.forget();
     s.samples = std::make_unique<GpuSamples>(plan);
   }
   s.samples->start(plan);
@@ -365,7 +371,7 @@ std::optional<SampleTrace> GpuDecoder::run_samples(const SamplePlan& plan) {
                         .next_positions = next + kPositions * now.rows});
   };
   for (int64_t i = 1; i <= plan.steps; ++i) {
-    s.sample_step.run(step);
+    s.sample_step.run(weights_->ranks, step);
     if (i % kStepsBetweenLooks == 0 && s.samples->all_ended()) break;
   }
   return s.samples->trace();

@@ -43,7 +43,7 @@ Tensor queue_layers(const GpuWeights& weights, Tensor x, DecodeRows rows, const 
   rows.head_dim = weights.layer().head_dim;
   rows.out = at(attended, 0);
   rows.out_stride = weights.joined_kv();
-  StepBackend backend{Products(x.size(0)), attention, attended, rows, std::move(x), {}};
+  StepBackend backend{Products(x.size(0), weights), attention, attended, rows, std::move(x), {}};
   run_layers(backend, weights.decoder);
   return backend.x;
 }

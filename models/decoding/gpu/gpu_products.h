@@ -15,7 +15,7 @@ inline void* at(const Tensor& tensor, int64_t element) {
 /// Products of a step's rows with weights, and what stands around them.
 class Products {
  public:
-  explicit Products(int64_t rows) : rows_(rows) {}
+  Products(int64_t rows, const GpuWeights& weights) : rows_(rows), network_(weights) {}
 
   /// rms_norm(x, norm) weights
   Tensor normed(const Tensor& x, const Tensor& norm, const GpuMatrix& weights) const {
@@ -25,8 +25,14 @@ class Products {
     run(p, y);
     return y;
   }
-  /// x + h weights, where x was if that saves memory
+  /// x + h weights, where x was if that saves memory; of ranks that hold the network together the sum of
+  /// their products
   Tensor added(const Tensor& x, const Tensor& h, const GpuMatrix& weights) const {
+    if (network_.ranks.size() > 1) {
+      const Tensor y = multiplied(h, weights);
+      network_.sum(y);
+      return ops::add(x, y);
+    }
     const SmallBatchMatmul p = product({.residual = x.local().pointer}, h, weights);
     if (!is_fused(p)) return ops::add(x, ops::matmul(h, weights));
     run(p, x);
@@ -64,22 +70,29 @@ class Products {
     return x;
   }
   /// Logits of the decoder's norm of x, to float32 `logits`.
-  void project(const Tensor& x, const GpuWeights& weights, const Tensor& logits) const {
-    const SmallBatchMatmul p = product({.norm = scale(weights.decoder.norm),
-                                        .transposed = weights.spec.logits_via_embedding,
-                                        .scale = static_cast<float>(weights.spec.logit_scale())},
-                                       x, weights.logits);
+  void project(const Tensor& x, const Tensor& logits) const {
+    const ModelSpec& spec = network_.spec;
+    const SmallBatchMatmul p = product({.norm = scale(network_.decoder.norm),
+                                        .transposed = spec.logits_via_embedding,
+                                        .scale = static_cast<float>(spec.logit_scale())},
+                                       x, network_.logits);
     if (is_fused(p)) return run(p, logits);
-    const Tensor y = ops::rms_norm(x, weights.decoder.norm);
-    const Tensor rounded =
-        ops::scale(weights.spec.logits_via_embedding ? ops::matmul_t(y, weights.logits)
-                                                     : ops::matmul(y, weights.logits),
-                   weights.spec.logit_scale());
+    const Tensor y = ops::rms_norm(x, network_.decoder.norm);
+    const Tensor rounded = ops::scale(spec.logits_via_embedding ? ops::matmul_t(y, network_.logits)
+                                                                : ops::matmul(y, network_.logits),
+                                      spec.logit_scale());
     const View from = rounded.local(), to = logits.local();
     Device::current().kernels().cast({&from, 1}, {&to, 1}, Device::current().stream());
   }
 
  private:
+  Tensor multiplied(const Tensor& h, const GpuMatrix& weights) const {
+    const SmallBatchMatmul p = product({}, h, weights);
+    if (!is_fused(p)) return ops::matmul(h, weights);
+    const Tensor y(Spec{{h.spec().axes[0], weights.values.spec().axes[1]}, h.spec().dtype});
+    run(p, y);
+    return y;
+  }
   static const float* scale(const Tensor& norm) { return norm.local().data<float>(); }
   static const float* scales(const GpuMatrix& matrix) {
     return matrix.scales.absent() ? nullptr : matrix.scales.local().data<float>();
@@ -114,6 +127,7 @@ class Products {
     Device::current().kernels().small_batch_matmul(p, Device::current().stream());
   }
   int64_t rows_;
+  const GpuWeights& network_;
 };
 
 }  // namespace quintet::decoding

@@ -10,6 +10,7 @@ const std::vector<std::string> kTokenAxes{axis::kBatch, axis::kLength};
 
 /// A layer over whole sequences (layer.h).
 struct SequenceBackend {
+  const GpuWeights& weights;
   const StackSpec& stack;
   const ops::AttentionMask mask;
   const PrefixSink sink;           // or empty
@@ -41,9 +42,13 @@ struct SequenceBackend {
                             .bidirectional = stack.is_encoder});
   }
   void attend_cross(size_t) { QT_ASSERT(false); }  // whole sequences are encoders' and prefixes
-  void add_product(const GpuMatrix& matrix) { residual = ops::matmul(query, matrix); }
+  void add_product(const GpuMatrix& matrix) {
+    residual = ops::matmul(query, matrix);
+    weights.sum(residual);
+  }
   void add_mlp(const Tensor& norm, const GpuForm::Mlp& mlp) {
     residual = ops::mlp(normed(norm), mlp.wi_0, mlp.wi_1, mlp.wo, mlp.activations);
+    weights.sum(residual);
   }
   void add_mlp(const Tensor& norm, const GpuForm::Experts& experts) {
     const Tensor h = normed(norm);
@@ -70,7 +75,8 @@ HostArray marks_of(std::span<const int32_t> prefix, int64_t length) {
 Tensor encode(const GpuWeights& weights, const HostArray& tokens, const HostArray& segments) {
   const Tensor ids = Tensor::from_host(tokens, kTokenAxes);
   const Tensor marks = Tensor::from_host(segments, kTokenAxes);
-  SequenceBackend backend{*weights.spec.encoder,
+  SequenceBackend backend{weights,
+                          *weights.spec.encoder,
                           {.query_segments = marks, .key_segments = marks, .prefix = {}},
                           {},
                           embedded(weights.encoder_embedding, ids)};
@@ -81,7 +87,8 @@ Tensor encode(const GpuWeights& weights, const HostArray& tokens, const HostArra
 void run_prefix(const GpuWeights& weights, const HostArray& tokens, std::span<const int32_t> prefix,
                 bool bidirectional, const PrefixSink& sink) {
   const Tensor marks = Tensor::from_host(marks_of(prefix, tokens.shape[1]), kTokenAxes);
-  SequenceBackend backend{weights.spec.decoder,
+  SequenceBackend backend{weights,
+                          weights.spec.decoder,
                           {.query_segments = marks,
                            .key_segments = marks,
                            .prefix = bidirectional ? marks : Tensor(),

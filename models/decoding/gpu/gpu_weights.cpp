@@ -1,5 +1,7 @@
 #include "models/decoding/gpu/gpu_weights.h"
 
+#include <optional>
+
 #include "kernels/attention/buckets.h"
 #include "runtime/execution/tape.h"
 
@@ -27,28 +29,29 @@ class Loader {
       : parameters_(parameters),
         spec_(spec),
         weights_(weights),
-        compute_dtype_(dtype_from_name(spec.dtype)) {}
+        compute_dtype_(dtype_from_name(spec.dtype)),
+        type_(weights.type == WeightType::f32 && compute_dtype_ == DType::bf16 ? WeightType::bf16
+                                                                               : weights.type) {}
 
-  bool in_fewer_bits() const { return weights_.type != WeightType::f32; }
+  /// Whether the model's own parameters are read.
+  bool has_all() const { return weights_.type == WeightType::f32 && !is_part(); }
+  bool is_part() const { return weights_.ranks.size() > 1; }
   Tensor vector(const std::string& name, int64_t) const {
-    if (!in_fewer_bits()) return parameters_.at(name).used();
-    return GpuMatrix(read(name), parameters_.at(name).spec.axes, false, DType::f32).values;
+    return has_all() ? parameters_.at(name).used() : copied(name, {}, DType::f32).values;
   }
-  /// Decoding's attention does not scale its scores: the queries are.
-  GpuMatrix matrix(const std::string& name) const {
-    if (in_fewer_bits())
-      return {read(name), parameters_.at(name).spec.axes, name.ends_with("embedding"),
-              compute_dtype_};
+  /// Decoding's attention does not scale its scores: the queries are. `axis`: of which a rank has its part.
+  GpuMatrix matrix(const std::string& name, std::optional<int> axis = {}) const {
+    if (!has_all()) return copied(name, axis, compute_dtype_);
     const Tensor used = parameters_.at(name).used();
     const auto by = factor_of(spec_, name);
     return by ? ops::scale(used, 1 / static_cast<double>(*by)) : used;
   }
-  GpuMatrix matrix(const std::string& name, int64_t, int64_t) const { return matrix(name); }
+  GpuMatrix matrix(const std::string& name, int64_t, int64_t) const { return matrix(name, kRows); }
   Form::Projections projections(const std::string& scope, std::initializer_list<const char*> names,
                                 ReadBy by) const {
     Form::Projections all;
     for (const char* name : names)
-      all.parts.push_back(matrix(fmt::format("{}/{}/kernel", scope, name)));
+      all.parts.push_back(matrix(fmt::format("{}/{}/kernel", scope, name), kColumns));
     if (by.steps) all.joined = names.size() == 1 ? all.parts[0] : side_by_side(all.parts);
     if (!by.sequences) all.parts.clear();
     return all;
@@ -56,9 +59,9 @@ class Loader {
   Form::Mlp mlp(const std::string& scope, int64_t,
                 const std::vector<std::string>& activations) const {
     const bool gated = activations.size() == 2;
-    return {.wi_0 = matrix(scope + (gated ? "/wi_0/kernel" : "/wi/kernel")),
-            .wi_1 = gated ? matrix(scope + "/wi_1/kernel") : GpuMatrix(),
-            .wo = matrix(scope + "/wo/kernel"),
+    return {.wi_0 = matrix(scope + (gated ? "/wi_0/kernel" : "/wi/kernel"), kColumns),
+            .wi_1 = gated ? matrix(scope + "/wi_1/kernel", kColumns) : GpuMatrix(),
+            .wo = matrix(scope + "/wo/kernel", kRows),
             .activations = activations};
   }
   Form::Experts experts(const std::string& scope, const MoeConfig& moe) const {
@@ -69,31 +72,60 @@ class Loader {
             .mlp = mlp(scope + "/expert", moe.mlp_dim, moe.activations)};
   }
   Form::Bias relative_bias(const std::string& name, const StackSpec& stack) const {
-    Form::Bias bias{.table = vector(name, 0), .by_distance = {}};
+    Form::Bias bias{.table = has_all() ? vector(name, 0) : copied(name, kRows, DType::f32).values,
+                    .by_distance = {}};
     if (!stack.is_encoder)
       bias.by_distance = bias_by_distance(bias.table.to_host(), stack.layer.max_distance);
     return bias;
   }
 
  private:
+  static constexpr int kRows = 0, kColumns = 1;
+
+  /// From the source; `axis`: this rank's part of it alone.
+  GpuMatrix copied(const std::string& name, std::optional<int> axis, DType computed) const {
+    QuantizedParameter parameter = read(name);
+    Axes axes = parameters_.at(name).spec.axes;
+    if (axis && is_part()) {
+      int64_t& size = axes[static_cast<size_t>(*axis)].size;
+      size /= weights_.ranks.size();
+      parameter = part_of(parameter, {*axis, weights_.ranks.rank() * size, size});
+    }
+    return {parameter, axes, name.ends_with("token_embedder/embedding"), computed};
+  }
   QuantizedParameter read(const std::string& name) const {
     std::vector<int64_t> shape;
     for (const Axis& axis : parameters_.at(name).spec.axes) shape.push_back(axis.size);
-    return quantized_parameter(spec_, name, weights_.source(name), weights_.type, shape);
+    return quantized_parameter(spec_, name, weights_.source(name), type_, shape);
   }
 
   const Parameters& parameters_;
   const ModelSpec& spec_;
   const InferenceWeights& weights_;
   const DType compute_dtype_;
+  const WeightType type_;  // of what is copied
 };
+
+void check_parts(const ModelSpec& spec, int ranks) {
+  const LayerConfig& layer = spec.decoder.layer;
+  QT_CHECK(layer.num_heads % ranks == 0 && layer.mlp_dim % ranks == 0,
+           "tensor parallel: {} ranks for {} attention heads and MLPs of {}: GPUs have equal parts "
+           "of them; start a number of ranks that divides both",
+           ranks, layer.num_heads, layer.mlp_dim);
+  QT_CHECK(ranks == 1 || !(spec.decoder.has_experts() || spec.encoder_has_experts()),
+           "tensor parallel: a model with experts is decoded by one GPU; leave --num_partitions at "
+           "1, so that ranks share examples");
+}
 
 }  // namespace
 
 GpuWeights::GpuWeights(ModelSpec part, const Parameters& parameters,
                        const InferenceWeights& weights)
-    : spec(std::move(part)) {
+    : spec(std::move(part)), ranks(weights.ranks) {
   const Tape::Recording paused(nullptr);
+  check_parts(spec, ranks.size());
+  spec.decoder.layer.num_heads /= ranks.size();
+  if (spec.encoder) spec.encoder->layer.num_heads /= ranks.size();
   const Loader load(parameters, spec, weights);
   if (spec.encoder) {
     encoder = load_stack(load, *spec.encoder);

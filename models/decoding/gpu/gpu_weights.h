@@ -37,14 +37,21 @@ struct GpuForm {
 using GpuAttention = AttentionWeights<GpuForm>;
 
 struct GpuWeights {
-  ModelSpec spec;
+  ModelSpec spec;  // its heads are this rank's
   StackWeights<GpuForm> decoder;
   StackWeights<GpuForm> encoder;           // of a decoder alone: empty
   GpuMatrix encoder_embedding, embedding;  // embedding: the decoder's; may be one
   GpuMatrix logits;                        // [embed, vocab], or tied: the embedding
+  Group ranks;                             // that hold the network together; alone: this has it all
 
   /// Throws a usage error if experts of the decoder choose
   /// tokens, kData naming a parameter of the source that does not fit.
+  ///
+  /// weights.ranks: each has an equal part of the heads and of the MLPs' widths, columns of the matrices
+  /// that make them and rows of those that read them (Megatron-LM, 2019), and all of the embeddings and
+  /// logits. All make theirs together, then call what computes with it in the same order, and get the same
+  /// bits: what they computed in part is added up by one all-reduce after `out` and one after `wo`, which gives
+  /// all the same. Throws a usage error for heads or widths that they do not divide, and for experts.
   explicit GpuWeights(const BaseModel& model, const InferenceWeights& weights = {})
       : GpuWeights(model.spec(), model.parameters(), weights) {}
   /// Of a part of the model, as ModelSpec::encoder_alone() is; what a network without decoder reads is
@@ -53,6 +60,10 @@ struct GpuWeights {
   DType dtype() const { return (spec.encoder ? encoder_embedding : embedding).compute_dtype; }
   const LayerConfig& layer() const { return spec.decoder.layer; }
   int64_t joined_kv() const { return layer().joined_kv(); }
+  /// y, of which each rank has computed a part, becomes the sum of the parts.
+  void sum(const Tensor& y) const {
+    if (ranks.size() > 1) ranks.all_reduce(y.raw(), y.spec().elements(), y.spec().dtype).wait();
+  }
 };
 
 }  // namespace quintet::decoding

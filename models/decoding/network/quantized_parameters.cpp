@@ -78,6 +78,26 @@ QuantizedParameter quantize_parameter(const ModelSpec& spec, const std::string& 
   return q;
 }
 
+QuantizedParameter part_of(const QuantizedParameter& matrix, const ParameterPart& part) {
+  QT_ASSERT(matrix.values.shape.size() == 2);
+  // Of a matrix, or of the scales of its columns.
+  const auto cut = [&](const HostArray& from, size_t axis) {
+    std::vector<int64_t> shape = from.shape;
+    shape[axis] = part.count;
+    HostArray to(from.dtype, shape);
+    const int64_t item = size_of(from.dtype) * (axis + 1 < shape.size() ? shape.back() : 1),
+                  rows = axis == 0 ? 1 : shape[0];
+    for (int64_t row = 0; row < rows; ++row)
+      std::memcpy(to.bytes.data() + row * part.count * item,
+                  from.bytes.data() + (row * from.shape[axis] + part.begin) * item,
+                  static_cast<size_t>(part.count * item));
+    return to;
+  };
+  const bool cuts_scales = part.axis == 1 && matrix.scales.elements() > 0;
+  return {cut(matrix.values, static_cast<size_t>(part.axis)),
+          cuts_scales ? cut(matrix.scales, 0) : matrix.scales};
+}
+
 QuantizedParameter quantized_parameter(const ModelSpec& spec, const std::string& name,
                                        const StoredParameter& stored, WeightType weights,
                                        const std::vector<int64_t>& sizes) {

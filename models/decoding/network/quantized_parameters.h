@@ -17,6 +17,7 @@
 #include "models/decoding/network/parameter_source.h"
 #include "models/spec.h"
 #include "runtime/base/host_array.h"
+#include "runtime/mesh/collectives/collectives.h"
 
 namespace quintet::decoding {
 
@@ -29,8 +30,10 @@ std::optional<float> factor_of(const ModelSpec& spec, const std::string& name);
 
 /// The weights that a device generates with.
 struct InferenceWeights {
-  WeightType type = WeightType::f32;  // f32: as the model's parameters are, nothing is copied
-  ParameterSource source = {};        // else: float32 parameters, or quantized ones
+  // f32, and a device has it all: as the model's parameters are, nothing is copied
+  WeightType type = WeightType::f32;
+  ParameterSource source = {};  // else: float32 parameters, or quantized ones
+  Group ranks = {};             // whose devices hold the network together; alone: one has it all
 };
 
 struct QuantizedParameter {
@@ -40,6 +43,9 @@ struct QuantizedParameter {
 /// value: float32. `weights`: bf16, int8 or fp8.
 QuantizedParameter quantize_parameter(const ModelSpec& spec, const std::string& name,
                                       const View& value, WeightType weights);
+
+/// Some rows or columns of a matrix.
+QuantizedParameter part_of(const QuantizedParameter& matrix, const ParameterPart& part);
 
 /// The same of what a source gives, float32 or quantized already; throws kData naming a parameter that
 /// is neither or not of this specification.

@@ -147,7 +147,7 @@ class Comm {
     const std::vector<int>& ranks;
     int self;
     const std::string& name;
-    bool background;
+    bool background, in_step;
   };
   virtual Pending all_reduce(const Members&, const CollectiveArrays&, DType, Reduction) = 0;
   virtual Pending all_gather(const Members&, const CollectiveArrays&, DType) = 0;
@@ -185,6 +185,14 @@ class Group {
   Group in_background() const {
     Group group = *this;
     group.background_ = true;
+    return group;
+  }
+
+  /// The same ranks, whose collectives other groups of the name do not call at the same steps: they are not
+  /// compared between all ranks of the job.
+  Group out_of_step() const {
+    Group group = *this;
+    group.in_step_ = false;
     return group;
   }
 
@@ -228,13 +236,13 @@ class Group {
   bool alone(const CollectiveArrays& arrays, DType dtype) const;
   void record(const char* collective, int64_t bytes) const;
   void record(const char* collective, const CollectiveArrays& arrays, int64_t element) const;
-  Comm::Members members() const { return {ranks_, self_, name_, background_}; }
+  Comm::Members members() const { return {ranks_, self_, name_, background_, in_step_}; }
 
   Comm* comm_;
   std::vector<int> ranks_;
   int self_ = 0;
   std::string name_;
-  bool background_ = false;
+  bool background_ = false, in_step_ = true;
 };
 
 /// Text of every member of a group, in order; for what is small: names, verdicts, addresses.

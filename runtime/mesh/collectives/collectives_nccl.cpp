@@ -136,7 +136,7 @@ struct Mark {
 /// device counts words of pinned memory up.
 struct Repeated {
   struct Call {
-    std::string ring;
+    std::string ring;  // empty: it is not compared
     Activity activity;
     std::shared_ptr<uint32_t> started, done;
   };
@@ -422,6 +422,10 @@ class NcclComm final : public Comm {
     return group.background ? group.name + " in the background" : group.name;
   }
 
+  static std::string compared_name_of(const Members& group) {
+    return group.in_step ? name_of(group) : "";
+  }
+
   /// Its members' first use of it, all in the same order, makes it. In the background a group has another
   /// one, so that its sums stop neither itself nor other groups.
   Ring ring_of(const Members& group) {
@@ -454,7 +458,8 @@ class NcclComm final : public Comm {
     const auto [comm, stream] = ring_of(group);
     Activity activity{name, group.name, count, sequence_, step_, group.ranks};
     if (recorded_ != nullptr) {
-      const Repeated::Call& call = recorded_->add(name_of(group), std::move(activity), device_);
+      const Repeated::Call& call =
+          recorded_->add(compared_name_of(group), std::move(activity), device_);
       recorded_->streams.insert(stream);
       order(compute(), stream);
       device_.kernels().count_up(call.started.get(), {stream});
@@ -464,7 +469,7 @@ class NcclComm final : public Comm {
       return wait_in_recording(done);
     }
     ++sequence_;
-    note_order(name_of(group), activity);
+    note_order(compared_name_of(group), activity);
     // Before the launch, which may block.
     auto waiting = std::make_unique<Watchdog::Waiting>(watchdog_, activity, false);
     cudaEvent_t ready = event_on(compute());
@@ -543,6 +548,7 @@ class NcclComm final : public Comm {
 
   /// What all ranks must call alike, on each ring by itself.
   void note_order(const std::string& ring, const Activity& activity) {
+    if (ring.empty()) return;
     std::string& calls = issued_[ring];
     if (std::ssize(calls) > kMostIssued) calls.clear();  // work without steps
     calls += fmt::format("{} over {} of {} elements, step {}\n", activity.collective, ring,

@@ -1,0 +1,115 @@
+"""GPUs, emulated, that hold a model together: generate, infer, eval, serve and the evaluation inside a run give one GPU's texts,
+and scores near to its."""
+
+import contextlib
+import json
+import os
+import subprocess
+
+import e2e
+from device_test import need_emulator
+from e2e import QUINTET, quintet, tiny
+from serving import FREE, Server, serving, trained
+
+TEXTS = ["words: 1234", "number: nine", "words: 7"]
+MPIRUN = ("mpirun", "--oversubscribe", "--allow-run-as-root", "-n")
+GPU = "--device=emulated"
+SHORT = ["--gin.TRAIN_LENGTHS={'inputs': 24, 'targets': 24}", "--gin.LENGTHS={'inputs': 16, 'targets': 8}", "--gin.BATCH_SIZE=4"]
+
+
+def ranks(count, *arguments, expect=0):
+    done = subprocess.run([*MPIRUN, str(count), QUINTET, *map(str, arguments), GPU], capture_output=True, timeout=240 * e2e.PATIENCE,
+                          stdin=subprocess.DEVNULL, env=dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive"))
+    result = e2e.Result(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+    assert result.code == expect, f"{count} ranks: {' '.join(map(str, arguments))}: expected exit {expect}: {result}"
+    return result
+
+
+def near(a, b):
+    """Alike but for the last digits of numbers."""
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(near(a[key], b[key]) for key in a)
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(near, a, b))
+    return abs(a - b) < 1e-4 if isinstance(a, float) else a == b
+
+
+def lines(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_generate_answers_as_one_gpu_does(folder):
+    need_emulator()
+    ask = ["generate", f"--model_dir={trained(folder)}", "--format=json"]
+    short = "--max_decode_len=9"
+    for how in ([short, "--beams=3", "--num_decodes=3"], [short, "--temperature=1", "--seed=3", "--logprobs=2"],
+                ["--embed=mean"], ["--target=one"], [short, "--quantize=int8"]):
+        alone, together = quintet(*ask, *how, *TEXTS, GPU), ranks(2, *ask, *how, *TEXTS)
+        assert alone.out and near(lines(together.out), lines(alone.out)), (how, alone.out, together)
+
+
+def test_infer_and_eval_share_examples_between_groups_of_gpus(folder):
+    need_emulator()
+    run = folder / "run"
+    quintet(*tiny(run, 4, *SHORT))
+    questions = folder / "questions.jsonl"
+    questions.write_text("".join(json.dumps({"inputs": text}) + "\n" for text in [*TEXTS, "words: 42"]))
+    infer = ["infer", f"--model_dir={run}", f"--input={questions}", "--batch_size=2", "--checkpoint_period=2"]
+    evaluate = ["eval", f"--model_dir={run}", "--task=number_to_words", "--num_examples=3", "--batch_size=2"]
+    quintet(*infer, f"--output_dir={folder / 'alone'}", GPU)
+    expected = next((folder / "alone").glob("*-predict.jsonl-00000-of-00001"))
+    metrics = quintet(*evaluate, GPU).out
+    ranks(4, *infer, f"--output_dir={folder / 'four'}", "--num_partitions=2")
+    assert (folder / "four" / expected.name).read_bytes() == expected.read_bytes()
+    assert ranks(4, *evaluate, "--num_partitions=2").out == metrics
+
+
+def test_the_evaluation_inside_a_run_decodes_on_the_meshs_shards(folder):
+    need_emulator()
+    decode = ["--gin.train_script.train.infer_eval_dataset_cfg=@infer_eval/utils.DatasetConfig()",
+              "--gin.infer_eval/utils.DatasetConfig.mixture_or_task_name='number_to_words'",
+              "--gin.infer_eval/utils.DatasetConfig.batch_size=2", "--gin.seqio.Evaluator.num_examples=3"]
+    for count, more in ((2, ["--gin.partitioning.PjitPartitioner.num_partitions=2"]),
+                        (2, ["--gin.partitioning.standard_logical_axis_rules.parameter_partitioning_dims=2",
+                             "--gin.partitioning.PjitPartitioner.logical_axis_rules=@partitioning.standard_logical_axis_rules()"]),
+                        (2, [])):  # copies: each decodes its share of the examples
+        run = folder / f"run{len(more)}"
+        ranks(count, *tiny(run, 3, *SHORT, *decode, *more))
+        quintet("eval", f"--model_dir={run}", f"--output_dir={run}/alone", "--num_examples=3", GPU)
+        inside = sorted((run / "inference_eval").glob("number_to_words*.jsonl"))
+        assert len(inside) >= 2, inside
+        for file in inside:
+            assert near(lines(file.read_text()), lines((run / "alone" / "inference_eval" / file.name).read_text())), file
+
+
+def test_what_cannot_be_shared_is_refused(folder):
+    need_emulator()
+    run = trained(folder)
+    infer = ["infer", f"--model_dir={run}", "--task=number_words", f"--output_dir={folder / 'out'}"]
+    for count, arguments, words in (
+            (3, ["generate", f"--model_dir={run}", "words: 1"], "3 ranks for 2 attention heads"),
+            (2, [*infer, "--num_partitions=2", "--mode=score"], "on a GPU scores are computed by ranks that have the whole model")):
+        refused = ranks(count, *arguments, expect=2).err
+        assert words in refused, refused
+
+
+def test_serve_answers_as_one_gpu_does(folder):
+    need_emulator()
+    model = trained(folder)
+    flags = [GPU, "--max_batch=4", "--max_n=2", "--cache_mib=16"]
+
+    def answers(server):
+        got = [server.complete(prompt=TEXTS[:2], max_tokens=4, logprobs=1, temperature=t, seed=5, **FREE)["choices"] for t in (0, 1)]
+        return got, server.post("/v1/embeddings", input=TEXTS)["data"], server.post("/v1/score", prompt=TEXTS[0], target="one")["data"]
+
+    with serving(model, *flags) as server:
+        alone = answers(server)
+    server = Server(model, *flags, program=(*MPIRUN, "2", QUINTET))
+    with contextlib.ExitStack() as stack:
+        stack.callback(server.process.kill)
+        for _ in range(2):
+            assert near(list(answers(server)), list(alone)), alone
+            server.wait_idle()
+
+
+e2e.run(globals())
