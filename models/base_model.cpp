@@ -264,8 +264,7 @@ Tensor EncoderDecoderModel::hidden(const HostArrays& batch, Rows rows,
 
 std::vector<std::pair<std::string, std::string>> EncoderDecoderModel::counted_features(
     const HostArrays& batch) const {
-  if (spec().encoder_has_experts() || spec().decoder.has_experts())
-    return {};  // T5X's MoE models count loss weights alone
+  if (spec().has_experts()) return {};  // T5X's MoE models count loss weights alone
   if (batch.contains("decoder_segment_ids"))
     return {{"encoder", "encoder_segment_ids"}, {"decoder", "decoder_segment_ids"}};
   return {{"encoder_input_tokens", "encoder_input_tokens"},

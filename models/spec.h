@@ -52,7 +52,10 @@ struct ModelSpec {
     spec.decoder.num_layers = 0;
     return spec;
   }
-  bool encoder_has_experts() const { return encoder.has_value() && encoder->has_experts(); }
+  /// Of either stack.
+  bool has_experts() const {
+    return decoder.has_experts() || (encoder.has_value() && encoder->has_experts());
+  }
   int64_t emb_dim() const { return decoder.layer.emb_dim; }
   /// What logits of tied embeddings are multiplied by.
   double logit_scale() const;

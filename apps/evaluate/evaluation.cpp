@@ -88,8 +88,7 @@ std::optional<LossEvaluator> loss_evaluator_of(const EvaluationConfig& config,
 
 /// Whether packed parameters give the losses: of dense models, on the CPU. Routers have losses of their own.
 bool losses_packed(const BaseModel& model) {
-  const ModelSpec& spec = model.spec();
-  return Device::current().is_cpu() && !spec.decoder.has_experts() && !spec.encoder_has_experts();
+  return Device::current().is_cpu() && !model.spec().has_experts();
 }
 
 /// Teacher-forced losses, to stdout and as training does. False if asked to stop.
@@ -165,16 +164,13 @@ int run_evaluation(EvaluationConfig config, const Ranks& ranks, const ProviderOf
     if (ranks.highest(loaded ? 0 : 1) > 0) continue;
     if (!evaluator) {
       losses = loss_evaluator_of(config, *provider, ranks);
-      QT_CHECK(!losses || losses_packed(*config.model->model) || division.group() == nullptr,
-               "eval_script.evaluate.training_evaluator_cls: losses of a model with experts are "
-               "computed by ranks that have the whole model; leave num_partitions at 1, so that "
-               "ranks share the examples alone");
+      division.check_whole(
+          losses && !losses_packed(*config.model->model),
+          "eval_script.evaluate.training_evaluator_cls: losses of a model with experts");
       evaluator.emplace(*provider, config.dataset, config.model, config.evaluator);
-      QT_CHECK(
-          !evaluator->scores_whole() || division.group() == nullptr,
-          "quintet eval: on a GPU scores, which a metric of this task is made of, are computed "
-          "by ranks that have the whole model; leave num_partitions at 1, so that ranks share "
-          "the examples alone");
+      division.check_whole(
+          evaluator->scores_whole(),
+          "quintet eval: on a GPU scores, which a metric of this task is made of,");
     }
     if (losses &&
         !evaluate_losses(*losses, *config.model, *loaded, asked, peers, ranks.leads(), *summaries))

@@ -104,7 +104,7 @@ huggingface::Config huggingface_config(const ModelSpec& spec) {
   config.separate_embeddings = spec.separate_embeddings;
   misfits.unless(!layer.scale_attn_logits, "scale_attn_logits = True: T5's scores are not scaled");
   set_activation(layer, config, misfits);
-  const bool has_experts = spec.encoder_has_experts() || spec.decoder.has_experts();
+  const bool has_experts = spec.has_experts();
   config.model_type = has_experts                            ? "switch_transformers"
                       : !layer.shared_relative_position_bias ? "umt5"
                                                              : "t5";

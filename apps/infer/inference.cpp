@@ -263,9 +263,8 @@ int run_inference(const InferenceConfig& config, const Ranks& ranks,
                   const ProviderOf& provider_of) {
   config.check();
   const InferenceRanks division(ranks, model_ranks_of(config.partitioner.num_partitions, ranks));
-  QT_CHECK(config.mode != "score" || division.group() == nullptr || Device::current().is_cpu(),
-           "infer: on a GPU scores are computed by ranks that have the whole model; leave "
-           "num_partitions at 1, so that ranks share the examples alone");
+  division.check_whole(config.mode == "score" && !Device::current().is_cpu(),
+                       "infer: on a GPU scores");
   StopRequests stop({});
   const data::ProviderPtr provider = provider_of(config.dataset);
   if (config.verify_vocabs) verify_matching_vocabs(*config.model, *provider);

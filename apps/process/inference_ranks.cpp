@@ -65,6 +65,13 @@ data::Peers InferenceRanks::peers() const {
   return {group_index(), groups(), [this](const std::string& text) { return gather(text); }};
 }
 
+void InferenceRanks::check_whole(bool needed, std::string_view what) const {
+  QT_CHECK(!needed || group_ == nullptr,
+           "{} are computed by ranks that have the whole model; leave num_partitions at 1, so that "
+           "ranks share the examples alone",
+           what);
+}
+
 int64_t model_ranks_of(int64_t num_partitions, const Ranks& ranks) {
   if (ranks.size() > 1 || num_partitions == 1) return num_partitions;
   fmt::print(stderr,

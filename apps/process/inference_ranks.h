@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "apps/process/ranks.h"
@@ -32,6 +33,9 @@ class InferenceRanks {
   std::vector<std::string> gather(const std::string& text) const;
   /// The groups, as those that share examples.
   data::Peers peers() const;
+  /// Throws a usage error if `needed`, and ranks hold a model together: what is computed of a whole one, `what`, then
+  /// cannot be.
+  void check_whole(bool needed, std::string_view what) const;
 
  private:
   Group devices_from(int first) const;

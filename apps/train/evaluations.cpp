@@ -21,9 +21,7 @@ int64_t decoding_ranks(const TrainRun& run) {
   const BaseModel& model = *run.config.model->model;
   const ModelSpec& spec = model.spec();
   const bool on_gpus = !Device::current().is_cpu();
-  if (on_gpus &&
-      (spec.decoder.has_experts() || spec.encoder_has_experts() || !has_shards(model.parameters())))
-    return 1;
+  if (on_gpus && (spec.has_experts() || !has_shards(model.parameters()))) return 1;
   // Neighbours of one host, as many on each.
   const std::vector<std::string>& hosts = run.ranks.session().hosts();
   int64_t common = 0, same = 0;

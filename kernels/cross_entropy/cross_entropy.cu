@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/cross_entropy/cross_entropy_gpu.h"
 #include "kernels/cross_entropy/rows.cuh"
+#include "kernels/cross_entropy/token_loss.h"
 #include "kernels/elementwise/elementwise_gpu.h"
 #include "kernels/simt/host/gemm.h"
 #include "kernels/simt/host/scratch.h"
@@ -43,17 +43,9 @@ __global__ void __launch_bounds__(kSumThreads)
 }
 
 LossRule rule_of(const Attrs& attrs, int64_t vocabulary) {
-  const double smoothing = attrs.get_or<double>("label_smoothing", 0.0);
-  QT_CHECK(
-      smoothing >= 0 && smoothing < 1 && (smoothing == 0 || vocabulary > 1),
-      "cross_entropy: label_smoothing {} must be at least 0 and below 1, and 0 for a vocabulary "
-      "of {}",
-      smoothing, vocabulary);
-  const auto others = static_cast<double>(vocabulary - 1);
-  const double on = 1 - smoothing, off = smoothing == 0 ? 0 : smoothing / others;
-  const double constant = -(on * std::log(on) + others * off * std::log(off + 1e-20));
-  return {static_cast<float>(on), static_cast<float>(off), static_cast<float>(constant),
-          static_cast<float>(attrs.get_or<double>("z_loss", 0.0))};
+  const quintet::cross_entropy::LossRule rule(attrs, vocabulary);
+  return {static_cast<float>(rule.on), static_cast<float>(rule.off),
+          static_cast<float>(rule.constant), static_cast<float>(rule.z_loss)};
 }
 
 /// One call of the op, or of one of its phases. x: [tokens, width]; w: [width, vocabulary], a block of

@@ -97,7 +97,7 @@ class CrossEntropy {
   const int32_t* targets_;
   float *loss_ = nullptr, *z_loss_ = nullptr, *correct_ = nullptr;
   float *log_probability_ = nullptr, *dx_ = nullptr, *dw_ = nullptr;  // may be null
-  cross_entropy::LossRule rule_{{}, 0};
+  cross_entropy::LossRule rule_{cross_entropy::LossFactors(), 0};
   double scale_;
   Sums sums_;
 };
@@ -140,9 +140,7 @@ CrossEntropy::CrossEntropy(Views in, Views out, const Attrs& attrs, bool is_tran
   log_probability_ = optional_f32(out[3], "log_probability");
   dx_ = optional_f32(out[4], "dx");
   dw_ = optional_f32(out[5], "dw");
-  rule_ = {{.label_smoothing = attrs.get_or<double>("label_smoothing", 0.0),
-            .z_loss = attrs.get_or<double>("z_loss", 0.0)},
-           all_columns_};
+  rule_ = {attrs, all_columns_};
 }
 
 void CrossEntropy::make_statistics(Views in, const View& out, const Attrs& attrs,

@@ -36,6 +36,11 @@ LossRule::LossRule(const LossFactors& factors, int64_t vocabulary_size)
   constant = -(on * std::log(on) + others * off * std::log(off + 1e-20));
 }
 
+LossRule::LossRule(const Attrs& attrs, int64_t vocabulary_size)
+    : LossRule({.label_smoothing = attrs.get_or<double>("label_smoothing", 0.0),
+                .z_loss = attrs.get_or<double>("z_loss", 0.0)},
+               vocabulary_size) {}
+
 TokenLoss LossRule::of(const TokenStatistics& token) const {
   const double lse = token.lse(), log_probability = static_cast<double>(token.target) - lse;
   const double all = token.sum - static_cast<double>(vocabulary) * lse;  // of log-probabilities

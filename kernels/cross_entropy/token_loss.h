@@ -8,6 +8,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "runtime/base/attrs.h"
+
 namespace quintet::cross_entropy {
 
 /// Over the whole vocabulary or a block of it.
@@ -56,6 +58,8 @@ struct LossRule {
 
   /// Throws a usage error for smoothing outside [0, 1).
   LossRule(const LossFactors& factors, int64_t vocabulary_size);
+  /// Of the op's `label_smoothing` and `z_loss`.
+  LossRule(const Attrs& attrs, int64_t vocabulary_size);
   TokenLoss of(const TokenStatistics& token) const;
 };
 

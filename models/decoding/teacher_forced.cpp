@@ -32,9 +32,7 @@ class TargetRows {
         unmasked_(decoder_token_mask(batch)),
         weights_(weights) {
     QT_ASSERT(!batch.contains("decoder_segment_ids"));
-    const ModelSpec& spec = network.spec();
-    encoder.whole_batch = decoder.whole_batch =
-        spec.decoder.has_experts() || spec.encoder_has_experts();
+    encoder.whole_batch = decoder.whole_batch = network.spec().has_experts();
     if (!network.spec().decoder_only()) encoder_inputs_.emplace(batch, "encoder_input_tokens");
     if (network.spec().inputs_bidirectional_attention && batch.contains("decoder_causal_attention"))
       prefix_.emplace(batch, "decoder_causal_attention");

@@ -112,7 +112,7 @@ void check_parts(const ModelSpec& spec, int ranks) {
            "tensor parallel: {} ranks for {} attention heads and MLPs of {}: GPUs have equal parts "
            "of them; start a number of ranks that divides both",
            ranks, layer.num_heads, layer.mlp_dim);
-  QT_CHECK(ranks == 1 || !(spec.decoder.has_experts() || spec.encoder_has_experts()),
+  QT_CHECK(ranks == 1 || !spec.has_experts(),
            "tensor parallel: a model with experts is decoded by one GPU; leave --num_partitions at "
            "1, so that ranks share examples");
 }
