@@ -1,7 +1,6 @@
 #include "apps/model/predictor.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "apps/config/decoding_config.h"
 #include "apps/model/replicated_parameters.h"
@@ -29,6 +28,16 @@ namespace {
 struct WholeParameter {
   Tensor gathered;
   HostArray copy;
+
+  /// In ordinary memory.
+  View view() {
+    View all = gathered.local();
+    if (!gathered.device().is_cpu()) {
+      copy = gathered.to_host();
+      all.pointer = copy.bytes.data();
+    }
+    return all;
+  }
 };
 
 /// The experts of a stack that lies on a mesh, gathered a few at a time: of every part of the stack as many.
@@ -42,13 +51,13 @@ void each_expert(const Tensor& stack, const decoding::ParameterSource::UseOne& u
     Spec some = stack.spec();
     some.axes[0].size = parts * count;
     Tensor mine(some, stack.layout(), full_slice(some));
-    std::memcpy(mine.raw(), stack.raw() + stack.bytes() / own * first,
-                static_cast<size_t>(mine.bytes()));
-    const Tensor gathered = replicated(mine);
+    stack.device().copy(mine.raw(), stack.raw() + stack.bytes() / own * first, mine.bytes());
+    WholeParameter whole{replicated(mine), {}};
     mine = Tensor();
+    const float* const values = whole.view().data<float>();
     for (int64_t i = 0; i < parts * count; ++i)
       use(i / count * own + first + i % count,
-          View::of(gathered.data<float>().data() + i * elements, std::vector{elements}));
+          View::of(values + i * elements, std::vector{elements}));
   }
 }
 
@@ -62,12 +71,7 @@ decoding::ParameterSource parameters_of(const BaseModel& model, const Weights& w
     const Tensor& value = model.parameters().at(name).value;
     whole->gathered = Tensor();
     whole->gathered = on_mesh ? replicated(value) : value;
-    View view = whole->gathered.local();
-    if (!value.device().is_cpu()) {
-      whole->copy = whole->gathered.to_host();
-      view.pointer = whole->copy.bytes.data();
-    }
-    return view;
+    return whole->view();
   };
   if (!on_mesh) return whole_one;
   return {whole_one, {}, [&model](const std::string& name, const auto& use) {

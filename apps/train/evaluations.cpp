@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "models/decoding/gpu/gpu_weights.h"
 #include "runtime/base/clock.h"
 
 namespace quintet {
@@ -21,7 +22,7 @@ int64_t decoding_ranks(const TrainRun& run) {
   const BaseModel& model = *run.config.model->model;
   const ModelSpec& spec = model.spec();
   const bool on_gpus = !Device::current().is_cpu();
-  if (on_gpus && (spec.has_experts() || !has_shards(model.parameters()))) return 1;
+  if (on_gpus && !has_shards(model.parameters())) return 1;
   // Neighbours of one host, as many on each.
   const std::vector<std::string>& hosts = run.ranks.session().hosts();
   int64_t common = 0, same = 0;
@@ -30,11 +31,8 @@ int64_t decoding_ranks(const TrainRun& run) {
     same = rank > 0 && *at == *(at - 1) ? same + 1 : 1;
     if (rank + 1 == run.ranks.size() || *(at + 1) != *at) common = std::gcd(common, same);
   }
-  const LayerConfig& layer = spec.decoder.layer;
-  int64_t count = std::min(common, layer.num_heads);
-  while (common % count != 0 ||
-         (on_gpus && (layer.num_heads % count != 0 || layer.mlp_dim % count != 0)))
-    --count;
+  int64_t count = std::min(common, spec.decoder.layer.num_heads);
+  while (common % count != 0 || (on_gpus && !decoding::has_equal_parts(spec, count))) --count;
   return count;
 }
 

@@ -8,7 +8,7 @@ import subprocess
 
 import e2e
 from device_test import need_emulator
-from e2e import QUINTET, quintet, tiny
+from e2e import QUINTET, quintet, switch, tiny
 from serving import FREE, Server, serving, trained
 
 TEXTS = ["words: 1234", "number: nine", "words: 7"]
@@ -40,10 +40,21 @@ def lines(text):
 
 def test_generate_answers_as_one_gpu_does(folder):
     need_emulator()
-    ask = ["generate", f"--model_dir={trained(folder)}", "--format=json"]
     short = "--max_decode_len=9"
-    for how in ([short, "--beams=3", "--num_decodes=3"], [short, "--temperature=1", "--seed=3", "--logprobs=2"],
-                ["--embed=mean"], ["--target=one"], [short, "--quantize=int8"]):
+    generated_by_two(trained(folder), ([short, "--beams=3", "--num_decodes=3"], [short, "--temperature=1", "--seed=3", "--logprobs=2"],
+                                       ["--embed=mean"], ["--target=one"], [short, "--quantize=int8"]))
+
+
+def test_generate_with_experts_answers_as_one_gpu_does(folder):
+    need_emulator()
+    quintet(*switch(folder / "sparse", 4))
+    short = "--max_decode_len=4"
+    generated_by_two(folder / "sparse", ([short, "--beams=3", "--num_decodes=3"], [short, "--quantize=int8"], ["--embed=mean"]))
+
+
+def generated_by_two(model, hows):
+    ask = ["generate", f"--model_dir={model}", "--format=json"]
+    for how in hows:
         alone, together = quintet(*ask, *how, *TEXTS, GPU), ranks(2, *ask, *how, *TEXTS)
         assert alone.out and near(lines(together.out), lines(alone.out)), (how, alone.out, together)
 
@@ -69,12 +80,14 @@ def test_the_evaluation_inside_a_run_decodes_on_the_meshs_shards(folder):
     decode = ["--gin.train_script.train.infer_eval_dataset_cfg=@infer_eval/utils.DatasetConfig()",
               "--gin.infer_eval/utils.DatasetConfig.mixture_or_task_name='number_to_words'",
               "--gin.infer_eval/utils.DatasetConfig.batch_size=2", "--gin.seqio.Evaluator.num_examples=3"]
-    for count, more in ((2, ["--gin.partitioning.PjitPartitioner.num_partitions=2"]),
-                        (2, ["--gin.partitioning.standard_logical_axis_rules.parameter_partitioning_dims=2",
-                             "--gin.partitioning.PjitPartitioner.logical_axis_rules=@partitioning.standard_logical_axis_rules()"]),
-                        (2, [])):  # copies: each decodes its share of the examples
-        run = folder / f"run{len(more)}"
-        ranks(count, *tiny(run, 3, *SHORT, *decode, *more))
+    for i, (train, more) in enumerate((
+            (tiny, ["--gin.partitioning.PjitPartitioner.num_partitions=2"]),
+            (tiny, ["--gin.partitioning.standard_logical_axis_rules.parameter_partitioning_dims=2",
+                    "--gin.partitioning.PjitPartitioner.logical_axis_rules=@partitioning.standard_logical_axis_rules()"]),
+            (tiny, []),  # copies: each decodes its share of the examples
+            (switch, ["--gin.NUM_EXPERT_PARTITIONS=2", "--gin.DROPOUT_RATE=0.0"]))):
+        run = folder / f"run{i}"
+        ranks(2, *train(run, 3, *SHORT, *decode, *more))
         quintet("eval", f"--model_dir={run}", f"--output_dir={run}/alone", "--num_examples=3", GPU)
         inside = sorted((run / "inference_eval").glob("number_to_words*.jsonl"))
         assert len(inside) >= 2, inside

@@ -198,6 +198,23 @@ TEST_F(TogetherOnGpus, ADecoderGivesOneGpusAnswers) {
   expect_one_gpus(2, model, WeightType::int8);
 }
 
+// Each has its columns of every expert.
+TEST_F(TogetherOnGpus, ExpertsGiveOneGpusAnswers) {
+  const auto model_of = [](SparseOptions options) {
+    const auto of = [&]<class Config>(Config config) {
+      config.num_heads = 4;
+      return Model(config);
+    };
+    return options.decoder_only ? of(sparse_config<TransformerConfig>(options))
+                                : of(sparse_config<T5Config>(options));
+  };
+  const Model model = model_of({.chosen = 2, .gated = true, .extra = true});
+  for (const int64_t items : {3, 11}) expect_one_gpus(2, model, WeightType::f32, items);
+  expect_one_gpus(2, model, WeightType::int8);
+  expect_one_gpus(2, model_of({.encoder = Router::experts_choose}), WeightType::f32);
+  expect_one_gpus(2, model_of({.decoder_only = true, .router_bias = true}), WeightType::f32);
+}
+
 // Parts of sums are rounded before they are added.
 TEST_F(TogetherOnGpus, InBfloat16LogitsAreNear) {
   T5Config config = small_config<T5Config>();
@@ -284,7 +301,7 @@ TEST_F(TogetherOnGpus, WhatCannotBeSharedIsRefused) {
   says(*Model(config).model, 4, "4 ranks for 4 attention heads and MLPs of 30");
   auto sparse = sparse_config<TransformerConfig>({.decoder_only = true});
   sparse.num_heads = 4;
-  says(*Model(sparse).model, 2, "a model with experts is decoded by one GPU");
+  says(*Model(sparse).model, 4, "4 ranks for 4 attention heads and MLPs of 20 and 18");
 }
 
 }  // namespace

@@ -4,22 +4,25 @@
 
 namespace quintet::decoding {
 
-Tensor through_experts(const GpuForm::Experts& experts, const Tensor& h,
+Tensor through_experts(const GpuWeights& network, const GpuForm::Experts& experts, const Tensor& h,
                        const ops::RouteOptions& routing) {
   const GpuForm::Mlp& mlp = experts.mlp;
   const ops::Routed routed = ops::route(h, experts.router, experts.router_bias, routing);
   Tensor y = ops::dispatch(h, routed);  // [batch, rows, embed], packed by expert
   y = ops::experts_in(y, routed.offsets, mlp.wi_0, mlp.wi_1, mlp.activations);
-  return ops::combine(ops::grouped_matmul(y, routed.offsets, mlp.wo), routed);
+  y = ops::combine(ops::grouped_matmul(y, routed.offsets, mlp.wo), routed);
+  network.sum(y);
+  return y;
 }
 
-Tensor add_experts(const Tensor& norm, const GpuForm::Experts& experts, const Tensor& x) {
+Tensor add_experts(const GpuWeights& network, const Tensor& norm, const GpuForm::Experts& experts,
+                   const Tensor& x) {
   const std::vector<Axis>& axes = x.spec().axes;  // [rows, embed]
   const Tensor h = with_axes(ops::rms_norm(x, norm),
                              {{axis::kBatch, 1}, {axis::kLength, axes[0].size}, axes[1]});
   const ops::RouteOptions routing{
       .num_selected_experts = experts.chosen(), .group_size = axes[0].size, .groups = 1};
-  return ops::add(x, with_axes(through_experts(experts, h, routing), axes));
+  return ops::add(x, with_axes(through_experts(network, experts, h, routing), axes));
 }
 
 }  // namespace quintet::decoding

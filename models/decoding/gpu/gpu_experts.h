@@ -6,12 +6,13 @@
 
 namespace quintet::decoding {
 
-/// What experts make of h [batch, length, embed], normalized; the same axes.
-Tensor through_experts(const GpuForm::Experts& experts, const Tensor& h,
+/// What experts of a network make of h [batch, length, embed], normalized; the same axes.
+Tensor through_experts(const GpuWeights& network, const GpuForm::Experts& experts, const Tensor& h,
                        const ops::RouteOptions& routing);
 
 /// x + experts of rms_norm(x, norm); x: [rows, embed]. Of many rows: few take kernels of their
 /// own (gpu_products.h).
-Tensor add_experts(const Tensor& norm, const GpuForm::Experts& experts, const Tensor& x);
+Tensor add_experts(const GpuWeights& network, const Tensor& norm, const GpuForm::Experts& experts,
+                   const Tensor& x);
 
 }  // namespace quintet::decoding

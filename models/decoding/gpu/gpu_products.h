@@ -28,15 +28,11 @@ class Products {
   /// x + h weights, where x was if that saves memory; of ranks that hold the network together the sum of
   /// their products
   Tensor added(const Tensor& x, const Tensor& h, const GpuMatrix& weights) const {
-    if (network_.ranks.size() > 1) {
-      const Tensor y = multiplied(h, weights);
-      network_.sum(y);
-      return ops::add(x, y);
-    }
-    const SmallBatchMatmul p = product({.residual = x.local().pointer}, h, weights);
-    if (!is_fused(p)) return ops::add(x, ops::matmul(h, weights));
-    run(p, x);
-    return x;
+    const SmallBatchMatmul p = product({}, h, weights);
+    if (is_fused(p)) return run_onto(x, p);
+    const Tensor y = ops::matmul(h, weights);
+    network_.sum(y);
+    return ops::add(x, y);
   }
   /// A dense MLP's first half of the norm of x.
   Tensor activated(const Tensor& x, const Tensor& norm, const GpuForm::Mlp& mlp) const {
@@ -47,12 +43,12 @@ class Products {
     run(p, y);
     return y;
   }
-  /// x + experts of the norm of x, where x was if that saves memory
+  /// x + experts of the norm of x, where x was if that saves memory; summed likewise
   Tensor with_experts(const Tensor& x, const Tensor& norm, const GpuForm::Experts& experts) const {
     const int64_t choices = rows_ * experts.chosen();
     if (rows_ > kMaxSmallBatchRows || choices > kMaxSmallBatchChoices ||
         !experts.router_bias.absent())
-      return add_experts(norm, experts, x);
+      return add_experts(network_, norm, experts, x);
     const GpuForm::Mlp& mlp = experts.mlp;
     const Tensor logits(Spec{{x.spec().axes[0], experts.router.spec().axes[1]}, DType::f32});
     run(product({.norm = scale(norm)}, x, experts.router), logits);
@@ -62,12 +58,10 @@ class Products {
                  .chosen = experts.chosen()};
     const Tensor h(Spec{{{"choices", choices}, mlp.wi_0.values.spec().axes[2]}, x.spec().dtype});
     run(p, h);
-    SmallBatchMatmul out =
-        product({.residual = x.local().pointer, .experts = p.experts}, h, mlp.wo);
+    SmallBatchMatmul out = product({.experts = p.experts}, h, mlp.wo);
     out.rows = rows_;
     out.experts.joins = true;
-    run(out, x);
-    return x;
+    return run_onto(x, out);
   }
   /// Logits of the decoder's norm of x, to float32 `logits`.
   void project(const Tensor& x, const Tensor& logits) const {
@@ -86,12 +80,17 @@ class Products {
   }
 
  private:
-  Tensor multiplied(const Tensor& h, const GpuMatrix& weights) const {
-    const SmallBatchMatmul p = product({}, h, weights);
-    if (!is_fused(p)) return ops::matmul(h, weights);
-    const Tensor y(Spec{{h.spec().axes[0], weights.values.spec().axes[1]}, h.spec().dtype});
+  /// x + p, of which each rank has a part.
+  Tensor run_onto(const Tensor& x, SmallBatchMatmul p) const {
+    if (network_.ranks.size() == 1) {
+      p.residual = x.local().pointer;
+      run(p, x);
+      return x;
+    }
+    const Tensor y(x.spec());
     run(p, y);
-    return y;
+    network_.sum(y);
+    return ops::add(x, y);
   }
   static const float* scale(const Tensor& norm) { return norm.local().data<float>(); }
   static const float* scales(const GpuMatrix& matrix) {

@@ -52,7 +52,8 @@ struct SequenceBackend {
   }
   void add_mlp(const Tensor& norm, const GpuForm::Experts& experts) {
     const Tensor h = normed(norm);
-    residual = through_experts(experts, h, inference_routing(experts.moe, h.size(0), h.size(1)));
+    residual =
+        through_experts(weights, experts, h, inference_routing(experts.moe, h.size(0), h.size(1)));
   }
 };
 

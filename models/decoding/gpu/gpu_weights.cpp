@@ -1,5 +1,6 @@
 #include "models/decoding/gpu/gpu_weights.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "kernels/attention/buckets.h"
@@ -82,21 +83,41 @@ class Loader {
  private:
   static constexpr int kRows = 0, kColumns = 1;
 
-  /// From the source; `axis`: this rank's part of it alone.
+  /// From the source; `axis`, of its matrices: this rank's part of it alone.
   GpuMatrix copied(const std::string& name, std::optional<int> axis, DType computed) const {
-    QuantizedParameter parameter = read(name);
     Axes axes = parameters_.at(name).spec.axes;
-    if (axis && is_part()) {
-      int64_t& size = axes[static_cast<size_t>(*axis)].size;
-      size /= weights_.ranks.size();
-      parameter = part_of(parameter, {*axis, weights_.ranks.rank() * size, size});
-    }
-    return {parameter, axes, name.ends_with("token_embedder/embedding"), computed};
+    const auto uploaded = [&](const QuantizedParameter& parameter) {
+      return GpuMatrix(parameter, axes, name.ends_with("token_embedder/embedding"), computed);
+    };
+    const std::vector<int64_t> shape = sizes(axes);
+    if (!axis || !is_part()) return uploaded(read(name, weights_.source(name), shape));
+    int64_t& size = axes[axes.size() - 2 + static_cast<size_t>(*axis)].size;
+    size /= weights_.ranks.size();
+    const ParameterPart part{*axis, weights_.ranks.rank() * size, size};
+    if (shape.size() > 2 && weights_.source.has_each())
+      return uploaded(parts_of_each(name, shape, sizes(axes), part));
+    return uploaded(part_of(read(name, weights_.source(name), shape), part));
   }
-  QuantizedParameter read(const std::string& name) const {
-    std::vector<int64_t> shape;
-    for (const Axis& axis : parameters_.at(name).spec.axes) shape.push_back(axis.size);
-    return quantized_parameter(spec_, name, weights_.source(name), type_, shape);
+  QuantizedParameter read(const std::string& name, const StoredParameter& stored,
+                          const std::vector<int64_t>& shape) const {
+    return quantized_parameter(spec_, name, stored, type_, shape);
+  }
+  /// Of a stack whose matrices the source gives one by one, which those of a run do.
+  QuantizedParameter parts_of_each(const std::string& name, const std::vector<int64_t>& shape,
+                                   const std::vector<int64_t>& own,
+                                   const ParameterPart& part) const {
+    QuantizedParameter parts{HostArray(stored_dtype(type_), own), HostArray(DType::f32, {0})};
+    QT_ASSERT(weight_bytes(type_) > 1);  // without scales
+    weights_.source.each(name, [&](int64_t i, const StoredParameter& stored) {
+      const HostArray one = part_of(read(name, stored, {shape[1], shape[2]}), part).values;
+      std::ranges::copy(one.bytes, parts.values.bytes.begin() + i * std::ssize(one.bytes));
+    });
+    return parts;
+  }
+  static std::vector<int64_t> sizes(const Axes& axes) {
+    std::vector<int64_t> all;
+    for (const Axis& axis : axes) all.push_back(axis.size);
+    return all;
   }
 
   const Parameters& parameters_;
@@ -106,24 +127,29 @@ class Loader {
   const WeightType type_;  // of what is copied
 };
 
-void check_parts(const ModelSpec& spec, int ranks) {
-  const LayerConfig& layer = spec.decoder.layer;
-  QT_CHECK(layer.num_heads % ranks == 0 && layer.mlp_dim % ranks == 0,
-           "tensor parallel: {} ranks for {} attention heads and MLPs of {}: GPUs have equal parts "
-           "of them; start a number of ranks that divides both",
-           ranks, layer.num_heads, layer.mlp_dim);
-  QT_CHECK(ranks == 1 || !spec.has_experts(),
-           "tensor parallel: a model with experts is decoded by one GPU; leave --num_partitions at "
-           "1, so that ranks share examples");
+/// Of dense MLPs and of experts.
+std::vector<int64_t> mlp_widths(const ModelSpec& spec) {
+  std::vector<int64_t> widths{spec.decoder.layer.mlp_dim};
+  for (const StackSpec* stack : {&spec.decoder, spec.encoder ? &*spec.encoder : nullptr})
+    if (stack != nullptr && stack->has_experts()) widths.push_back(stack->sparse.moe.mlp_dim);
+  return widths;
 }
 
 }  // namespace
+
+bool has_equal_parts(const ModelSpec& spec, int64_t ranks) {
+  return spec.decoder.layer.num_heads % ranks == 0 &&
+         std::ranges::all_of(mlp_widths(spec), [&](int64_t width) { return width % ranks == 0; });
+}
 
 GpuWeights::GpuWeights(ModelSpec part, const Parameters& parameters,
                        const InferenceWeights& weights)
     : spec(std::move(part)), ranks(weights.ranks) {
   const Tape::Recording paused(nullptr);
-  check_parts(spec, ranks.size());
+  QT_CHECK(has_equal_parts(spec, ranks.size()),
+           "tensor parallel: {} ranks for {} attention heads and MLPs of {}: GPUs have equal parts "
+           "of them; start a number of ranks that divides each",
+           ranks.size(), spec.decoder.layer.num_heads, fmt::join(mlp_widths(spec), " and "));
   spec.decoder.layer.num_heads /= ranks.size();
   if (spec.encoder) spec.encoder->layer.num_heads /= ranks.size();
   const Loader load(parameters, spec, weights);

@@ -9,6 +9,9 @@
 
 namespace quintet::decoding {
 
+/// Whether so many GPUs can hold a network together: they divide its heads and the widths of its MLPs and experts.
+bool has_equal_parts(const ModelSpec& spec, int64_t ranks);
+
 /// What a GPU makes of parameters.
 struct GpuForm {
   using Vector = Tensor;
@@ -47,11 +50,11 @@ struct GpuWeights {
   /// Throws a usage error if experts of the decoder choose
   /// tokens, kData naming a parameter of the source that does not fit.
   ///
-  /// weights.ranks: each has an equal part of the heads and of the MLPs' widths, columns of the matrices
-  /// that make them and rows of those that read them (Megatron-LM, 2019), and all of the embeddings and
-  /// logits. All make theirs together, then call what computes with it in the same order, and get the same
-  /// bits: what they computed in part is added up by one all-reduce after `out` and one after `wo`, which gives
-  /// all the same. Throws a usage error for heads or widths that they do not divide, and for experts.
+  /// weights.ranks: each has an equal part of the heads and of the widths of MLPs and of every expert, columns of
+  /// the matrices that make them and rows of those that read them (Megatron-LM, 2019), and all of the embeddings,
+  /// routers and logits. All make theirs together, then call what computes with it in the same order, and get the
+  /// same bits: what they computed in part is added up by one all-reduce after `out` and one after `wo`, which gives
+  /// all the same. Throws a usage error unless has_equal_parts().
   explicit GpuWeights(const BaseModel& model, const InferenceWeights& weights = {})
       : GpuWeights(model.spec(), model.parameters(), weights) {}
   /// Of a part of the model, as ModelSpec::encoder_alone() is; what a network without decoder reads is

@@ -79,23 +79,23 @@ QuantizedParameter quantize_parameter(const ModelSpec& spec, const std::string& 
 }
 
 QuantizedParameter part_of(const QuantizedParameter& matrix, const ParameterPart& part) {
-  QT_ASSERT(matrix.values.shape.size() == 2);
-  // Of a matrix, or of the scales of its columns.
-  const auto cut = [&](const HostArray& from, size_t axis) {
+  const size_t axis = matrix.values.shape.size() - 2 + static_cast<size_t>(part.axis);
+  // Of matrices, or of the scales of their columns.
+  const auto cut = [&](const HostArray& from, size_t along) {
     std::vector<int64_t> shape = from.shape;
-    shape[axis] = part.count;
+    shape[along] = part.count;
     HostArray to(from.dtype, shape);
-    const int64_t item = size_of(from.dtype) * (axis + 1 < shape.size() ? shape.back() : 1),
-                  rows = axis == 0 ? 1 : shape[0];
-    for (int64_t row = 0; row < rows; ++row)
-      std::memcpy(to.bytes.data() + row * part.count * item,
-                  from.bytes.data() + (row * from.shape[axis] + part.begin) * item,
-                  static_cast<size_t>(part.count * item));
+    int64_t item = size_of(from.dtype);
+    for (size_t i = along + 1; i < shape.size(); ++i) item *= shape[i];
+    const int64_t bytes = part.count * item;
+    for (int64_t i = 0; i * bytes < std::ssize(to.bytes); ++i)
+      std::memcpy(to.bytes.data() + i * bytes,
+                  from.bytes.data() + (i * from.shape[along] + part.begin) * item,
+                  static_cast<size_t>(bytes));
     return to;
   };
   const bool cuts_scales = part.axis == 1 && matrix.scales.elements() > 0;
-  return {cut(matrix.values, static_cast<size_t>(part.axis)),
-          cuts_scales ? cut(matrix.scales, 0) : matrix.scales};
+  return {cut(matrix.values, axis), cuts_scales ? cut(matrix.scales, axis - 1) : matrix.scales};
 }
 
 QuantizedParameter quantized_parameter(const ModelSpec& spec, const std::string& name,

@@ -44,7 +44,7 @@ struct QuantizedParameter {
 QuantizedParameter quantize_parameter(const ModelSpec& spec, const std::string& name,
                                       const View& value, WeightType weights);
 
-/// Some rows or columns of a matrix.
+/// Some rows or columns of a matrix, or of each of a stack.
 QuantizedParameter part_of(const QuantizedParameter& matrix, const ParameterPart& part);
 
 /// The same of what a source gives, float32 or quantized already; throws kData naming a parameter that
