@@ -12,7 +12,7 @@ gin::ReadByProgram read_by_program(std::vector<std::string> macros) {
                             "t5x.partitioning.PjitPartitioner", "t5x.utils.DatasetConfig",
                             "t5x.utils.get_training_eval_datasets",
                             "t5x.checkpoints.OrbaxCheckpointManagerInterface", "seqio.", "t5.",
-                            "quintet.data."}};
+                            "quintet.data.", "quintet.serving."}};
 }
 
 bool verifies_vocabs(const gin::Config& config, const std::string& function) {

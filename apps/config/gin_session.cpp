@@ -13,6 +13,7 @@
 #include "apps/config/inference_config.h"
 #include "apps/config/train_config.h"
 #include "apps/huggingface/gin_text.h"
+#include "apps/model/chat_template.h"
 #include "data/configurables/configurables.h"
 #include "models/configurables.h"
 #include "runtime/configurables/configurables.h"
@@ -51,6 +52,7 @@ void register_everything(gin::Registry& registry, EntryPoints entry_points) {
   register_checkpoint_configs(registry);
   register_actions(registry);
   register_decoding(registry);
+  register_chat(registry);
   register_evaluator(registry);
   register_train(registry, std::move(entry_points.train));
   register_evaluation(registry, std::move(entry_points.evaluate));

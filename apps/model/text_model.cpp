@@ -13,6 +13,7 @@ TextModel::TextModel(const std::string& model_dir, const gin::CommandLine& line,
   decoder_only_ = model.model->spec().decoder_only();
   inputs_ = vocabulary(decoder_only_ ? model.output_vocabulary : model.input_vocabulary, ids_only);
   targets_ = vocabulary(model.output_vocabulary, ids_only);
+  chat_ = chat_template(trained_.session->config());
   if (!huggingface::is_directory(trained_.model_dir)) {
     learn_from_the_runs_task();
     return;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "apps/huggingface/generation_config.h"
+#include "apps/model/chat_template.h"
 #include "apps/model/trained_model.h"
 #include "data/vocabularies/vocabulary.h"
 
@@ -39,6 +40,10 @@ class TextModel {
   int64_t answer_length() const { return answer_length_; }
   /// Ids of an input, with EOS if the task's inputs have it; never empty.
   std::vector<int32_t> encode(const std::string& text) const;
+  /// Ids of the text alone, which may be none.
+  std::vector<int32_t> encode_text(const std::string& text) const { return inputs_->encode(text); }
+  /// How the run was trained to see conversations, if it was.
+  const std::optional<ChatTemplate>& chat() const { return chat_; }
 
  private:
   data::VocabularyPtr vocabulary(const gin::Value& value, bool ids_only) const;
@@ -49,6 +54,7 @@ class TextModel {
   bool decoder_only_ = false, add_eos_ = true;
   int64_t answer_length_ = 128;
   std::optional<GenerationDefaults> defaults_;
+  std::optional<ChatTemplate> chat_;
   data::VocabularyPtr inputs_, targets_;
 };
 

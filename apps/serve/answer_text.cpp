@@ -44,7 +44,26 @@ std::string piece_text(const data::Vocabulary& vocabulary, int32_t token) {
   return text.empty() ? fmt::format("token_id:{}", token) : text;
 }
 
+namespace {
+
+/// {"token", "logprob", "bytes", without its last brace.
+void write_choice_of(std::string& out, const data::Vocabulary& vocabulary, int32_t token,
+                     float log_prob) {
+  const std::string piece = piece_text(vocabulary, token);
+  out += R"({"token":)";
+  write_string(out, piece);
+  out += R"(,"logprob":)";
+  write_number(out, static_cast<double>(log_prob));
+  out += R"(,"bytes":[)";
+  for (const unsigned char byte : piece)
+    fmt::format_to(std::back_inserter(out), "{}{}", out.back() == '[' ? "" : ",", byte);
+  out += ']';
+}
+
+}  // namespace
+
 void LogprobsText::add(const decoding::TokenChoice& token, size_t offset) {
+  if (chat_) return add_to_chat(token);
   for (std::string* list : {&tokens_, &log_probs_, &top_, &offsets_}) comma(*list);
   write_string(tokens_, piece_text(vocabulary_, token.token));
   write_number(log_probs_, static_cast<double>(token.model_log_prob));
@@ -63,7 +82,23 @@ void LogprobsText::add(const decoding::TokenChoice& token, size_t offset) {
   top_ += '}';
 }
 
+void LogprobsText::add_to_chat(const decoding::TokenChoice& token) {
+  comma(tokens_);
+  write_choice_of(tokens_, vocabulary_, token.token, token.model_log_prob);
+  tokens_ += R"(,"top_logprobs":[)";
+  for (const auto& other : token.top) {
+    if (tokens_.back() != '[') tokens_ += ',';
+    write_choice_of(tokens_, vocabulary_, other.token, other.log_prob);
+    tokens_ += '}';
+  }
+  tokens_ += "]}";
+}
+
 void LogprobsText::write(std::string& out) const {
+  if (chat_) {
+    out += R"({"content":[)" + tokens_ + R"(],"refusal":null})";
+    return;
+  }
   fmt::format_to(
       std::back_inserter(out),
       R"({{"tokens":[{}],"token_logprobs":[{}],"top_logprobs":[{}],"text_offset":[{}]}})", tokens_,

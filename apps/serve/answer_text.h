@@ -20,16 +20,19 @@ void write_string(std::string& out, std::string_view text);
 /// A JSON number, null for what is none (infinity).
 void write_number(std::string& out, double value);
 
-/// Log probabilities of tokens as OpenAI's completions list them.
+/// Log probabilities of tokens as OpenAI's completions list them, or its chat completions.
 class LogprobsText {
  public:
-  explicit LogprobsText(const data::Vocabulary& vocabulary) : vocabulary_(vocabulary) {}
+  LogprobsText(const data::Vocabulary& vocabulary, bool chat)
+      : vocabulary_(vocabulary), chat_(chat) {}
   /// `offset`: bytes of the answer's text before the token.
   void add(const decoding::TokenChoice& token, size_t offset);
   void write(std::string& out) const;
 
  private:
+  void add_to_chat(const decoding::TokenChoice& token);
   const data::Vocabulary& vocabulary_;
+  const bool chat_;
   std::string tokens_, log_probs_, top_, offsets_;
 };
 

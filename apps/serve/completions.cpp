@@ -1,4 +1,4 @@
-// POST /v1/completions.
+// POST /v1/completions and /v1/chat/completions.
 
 #include <algorithm>
 #include <ctime>
@@ -25,7 +25,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   Completion(Service& service, CompletionRequest request, std::shared_ptr<JobGroup> group)
       : service_(service), request_(std::move(request)), group_(std::move(group)) {
     static std::atomic<uint64_t> count{0};
-    id_ = fmt::format("cmpl-{:x}-{}", created_, ++count);
+    id_ = fmt::format("{}cmpl-{:x}-{}", request_.chat ? "chat" : "", created_, ++count);
     opened_ = opened();
   }
 
@@ -55,7 +55,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   struct Part {  // of a stream
     data::TextStream text;
     size_t tokens = 0;
-    bool ended = false;
+    bool begun = false, ended = false;
   };
 
   AnswerMemory::Held hold() const {
@@ -93,19 +93,32 @@ class Completion : public std::enable_shared_from_this<Completion> {
 
   /// The beginning of an answer or event, up to the first of its choices.
   std::string opened() const {
-    const JsonText head = {{"id", id_},
-                           {"object", "text_completion"},
-                           {"created", created_},
-                           {"model", service_.model().name()}};
+    JsonText head = {{"id", id_},
+                     {"object", !request_.chat    ? "text_completion"
+                                : request_.stream ? "chat.completion.chunk"
+                                                  : "chat.completion"},
+                     {"created", created_},
+                     {"model", service_.model().name()}};
+    if (!request_.warning.empty()) head["warning"] = request_.warning;
     std::string out = dumped(head);
     out.back() = ',';
     return out + "\"choices\":[";
   }
-  /// A choice, but for its last brace. `logprobs`: null without.
-  static void write_choice(std::string& out, size_t index, std::string_view text,
-                           const LogprobsText* logprobs, const char* reason) {
-    fmt::format_to(std::back_inserter(out), R"({{"index":{},"text":)", index);
-    write_string(out, text);
+  /// A choice, but for its last brace. `begins`: nothing of it was sent before. `logprobs`: null
+  /// without.
+  void write_choice(std::string& out, size_t index, std::string_view text, bool begins,
+                    const LogprobsText* logprobs, const char* reason) const {
+    fmt::format_to(std::back_inserter(out), R"({{"index":{},)", index);
+    if (!request_.chat) {
+      out += R"("text":)";
+      write_string(out, text);
+    } else {
+      out += request_.stream ? R"("delta":{)" : R"("message":{)";
+      if (begins) out += R"("role":"assistant",)";
+      out += R"("content":)";
+      write_string(out, text);
+      out += request_.stream ? "}" : R"(,"refusal":null})";
+    }
     out += R"(,"logprobs":)";
     logprobs != nullptr ? logprobs->write(out) : void(out += "null");
     out += R"(,"finish_reason":)";
@@ -124,17 +137,17 @@ class Completion : public std::enable_shared_from_this<Completion> {
     const data::VocabularyPtr& vocabulary = service_.model().targets();
     const char* reason = reason_text(one.finish);
     if (!request_.logprobs) {
-      write_choice(out, index, data::decode_until(vocabulary, one.ids(), request_.stops), nullptr,
-                   reason);
+      write_choice(out, index, data::decode_until(vocabulary, one.ids(), request_.stops), true,
+                   nullptr, reason);
     } else {
-      LogprobsText logprobs(*vocabulary);
+      LogprobsText logprobs(*vocabulary, request_.chat);
       data::TextStream text(vocabulary, request_.stops);
       for (const TokenChoice& token : one.tokens) {
         logprobs.add(token, text.text().size());
         text.push(token.token);
       }
       text.finish();
-      write_choice(out, index, text.text(), &logprobs, reason);
+      write_choice(out, index, text.text(), true, &logprobs, reason);
     }
     if (request_.generation.num_beams > 1) {
       out += R"(,"score":)";
@@ -174,7 +187,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
     const size_t index = job * static_cast<size_t>(request_.n) + i;
     Part& part = parts_[index];
     if (part.ended) return;
-    LogprobsText logprobs(*service_.model().targets());
+    LogprobsText logprobs(*service_.model().targets(), request_.chat);
     std::string text;
     const bool is_new = part.tokens < one.tokens.size();
     for (; part.tokens < one.tokens.size(); ++part.tokens) {
@@ -186,8 +199,8 @@ class Completion : public std::enable_shared_from_this<Completion> {
     part.ended = last;
     if (text.empty() && !last && !(request_.logprobs && is_new)) return;
     std::string body = opened_;
-    write_choice(body, index, text, request_.logprobs ? &logprobs : nullptr,
-                 last ? reason_text(one.finish) : nullptr);
+    write_choice(body, index, text, !std::exchange(part.begun, true),
+                 request_.logprobs ? &logprobs : nullptr, last ? reason_text(one.finish) : nullptr);
     group_->send(body + "}]}");
   }
 
@@ -212,14 +225,26 @@ class Completion : public std::enable_shared_from_this<Completion> {
   std::vector<Part> parts_;
 };
 
+using ReadRequest = CompletionRequest (*)(Fields, const TextModel&, const ServeLimits&);
+
+void answer_with(ReadRequest read, Service& service, const HttpRequest& request,
+                 const Client& client, std::shared_ptr<Exchange> exchange) {
+  auto group = std::make_shared<JobGroup>(service, request, std::move(exchange));
+  CompletionRequest completion =
+      read(Fields(request.body, group->stop_check()), service.model(), service.options().limits);
+  std::make_shared<Completion>(service, std::move(completion), std::move(group))->start(client);
+}
+
 }  // namespace
 
 void answer_completion(Service& service, const HttpRequest& request, const Client& client,
                        std::shared_ptr<Exchange> exchange) {
-  auto group = std::make_shared<JobGroup>(service, request, std::move(exchange));
-  CompletionRequest completion = read_completion(Fields(request.body, group->stop_check()),
-                                                 service.model(), service.options().limits);
-  std::make_shared<Completion>(service, std::move(completion), std::move(group))->start(client);
+  answer_with(read_completion, service, request, client, std::move(exchange));
+}
+
+void answer_chat(Service& service, const HttpRequest& request, const Client& client,
+                 std::shared_ptr<Exchange> exchange) {
+  answer_with(read_chat, service, request, client, std::move(exchange));
 }
 
 }  // namespace quintet::serve

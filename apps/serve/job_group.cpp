@@ -30,11 +30,10 @@ std::string listed(const TextModel& model, int64_t prompt_tokens, const std::str
 
 JobGroup::JobGroup(Service& service, const HttpRequest& request, std::shared_ptr<Exchange> exchange)
     : service_(service),
-      endpoint_(request.target),
+      asked_(request),
       exchange_(std::move(exchange)),
-      began_(request.arrived),
-      deadline_(began_ + std::chrono::milliseconds(static_cast<int64_t>(
-                             1000 * service.options().limits.request_seconds))) {}
+      deadline_(request.arrived + std::chrono::milliseconds(static_cast<int64_t>(
+                                      1000 * service.options().limits.request_seconds))) {}
 
 void JobGroup::check_wanted() const {
   if (exchange_->gone()) throw ApiError(499, "the client has left", "", "cancelled");
@@ -43,7 +42,7 @@ void JobGroup::check_wanted() const {
     throw ApiError(504, "the time of the request was over before it was read", "", "timeout");
 }
 
-double JobGroup::seconds() const { return seconds_since(began_); }
+double JobGroup::seconds() const { return seconds_since(asked_.arrived); }
 
 void JobGroup::start(std::vector<Job> jobs, AnswerMemory::Held held, Finish finish) {
   const auto self = shared_from_this();
@@ -92,7 +91,7 @@ void JobGroup::cancel() {
     if (gone_ || left_ == 0) return;
     gone_ = true;
   }
-  service_.metrics().cancelled();
+  service_.answered(asked_, Service::kClientLeft, prompt_tokens_.size());
   for (uint64_t id : ids_) service_.engine().cancel(id);
 }
 
@@ -163,10 +162,7 @@ void JobGroup::answer() {
     status = respond_error(std::current_exception());
   }
   forget();
-  service_.metrics().answered(endpoint_, status, seconds());
-  // Nothing of what was asked or answered: error messages quote it.
-  log_line("{} {} {:.0f} ms, {} prompts\n", endpoint_, status, 1000 * seconds(),
-           prompt_tokens_.size());
+  service_.answered(asked_, status, prompt_tokens_.size());
 }
 
 /// What the request holds is freed first: there may be no memory to say so.

@@ -63,9 +63,9 @@ class JobGroup : public std::enable_shared_from_this<JobGroup> {
   void forget();
 
   Service& service_;
-  const std::string endpoint_;
+  const Asked asked_;
   const std::shared_ptr<Exchange> exchange_;
-  const Clock::time_point began_, deadline_;
+  const Clock::time_point deadline_;
   std::function<void(size_t, const decoding::RequestDecoder&)> on_step_;
   Finish finish_;
   AnswerMemory::Held held_;

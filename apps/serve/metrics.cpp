@@ -19,9 +19,20 @@ std::string single(const std::string& name, const char* type, const std::string&
   return metric(name, type, help, sample(name, {}, fmt::format("{}", value)));
 }
 
-constexpr std::string_view kEndpoints[] = {"/v1/completions", "/v1/score", "/v1/embeddings",
-                                           "/v1/models",      "/",         "/health",
-                                           "/ready",          "/metrics"};
+constexpr std::string_view kEndpoints[] = {"/v1/completions",
+                                           "/v1/chat/completions",
+                                           "/v1/score",
+                                           "/v1/embeddings",
+                                           "/v1/batch",
+                                           "/v1/models",
+                                           "/tokenize",
+                                           "/detokenize",
+                                           "/version",
+                                           "/openapi.json",
+                                           "/",
+                                           "/health",
+                                           "/ready",
+                                           "/metrics"};
 
 std::string_view endpoint_of(std::string_view target) {
   if (target.starts_with("/v1/models/")) return "/v1/models";

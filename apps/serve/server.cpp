@@ -73,6 +73,9 @@ void run_server(ServeFlags flags, const Ranks& ranks, const gin::CommandLine& li
   flags.http.error_body = [](int status, const std::string& message) {
     return ApiError(status, message).body();
   };
+  flags.http.refused = [&](const HttpRequest& request, int status) {
+    service.answered(Asked(request), status);
+  };
   flags.http.always_answered = {"/health", "/ready", "/metrics"};
   HttpServer* sockets = nullptr;
   flags.http.on_signal = [&] {

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "apps/process/version.h"
 #include "apps/serve/http/log.h"
 #include "apps/serve/insist.h"
 #include "apps/serve/job_group.h"
 #include "apps/serve/page.h"
+#include "runtime/base/clock.h"
 
 namespace quintet::serve {
 namespace {
@@ -19,17 +21,40 @@ bool from_this_page(const HttpRequest& request) {
          strcasecmp(request.origin.c_str() + scheme + 3, request.host.c_str()) == 0;
 }
 
-using Answer = void (*)(Service&, const HttpRequest&, const Client&, std::shared_ptr<Exchange>);
-const std::map<std::string, Answer> kPosts = {{"/v1/completions", answer_completion},
-                                              {"/v1/score", answer_score},
-                                              {"/v1/embeddings", answer_embeddings}};
+const std::map<std::string, Answer*> kPosts = {{"/v1/completions", answer_completion},
+                                               {"/v1/chat/completions", answer_chat},
+                                               {"/v1/score", answer_score},
+                                               {"/v1/embeddings", answer_embeddings},
+                                               {"/v1/batch", answer_batch},
+                                               {"/tokenize", answer_tokenize},
+                                               {"/detokenize", answer_detokenize}};
 
-[[noreturn]] void not_found(const std::string& target) {
-  const bool chat = target.starts_with("/v1/chat/") || target.starts_with("/v1/responses");
-  throw ApiError(404, chat ? "this model continues text and holds no conversation: use "
-                             "/v1/completions with 'prompt' in place of messages"
-                           : "there is nothing at this address; /v1/completions, /v1/score, "
-                             "/v1/embeddings and /v1/models are there");
+[[noreturn]] void not_found() {
+  throw ApiError(404, "there is nothing at this address; /openapi.json lists what there is");
+}
+
+/// What a client wrote, for a line of the log.
+std::string shown(std::string text) {
+  constexpr size_t kMost = 200;
+  if (text.size() > kMost) text.replace(kMost, std::string::npos, "...");
+  for (char& c : text)
+    if (c <= ' ' || c > '~') c = '?';
+  return text;
+}
+
+/// Asked once a second by programs.
+bool is_probe(const std::string& target) {
+  return target == "/health" || target == "/ready" || target == "/metrics";
+}
+
+HttpResponse page() {
+  return {.body = std::string(kPage),
+          .content_type = "text/html; charset=utf-8",
+          .headers = {{"Content-Security-Policy",
+                       "default-src 'none'; style-src 'unsafe-inline'; script-src "
+                       "'unsafe-inline'; connect-src 'self'; img-src data:; base-uri "
+                       "'none'; form-action 'none'; frame-ancestors 'none'"},
+                      {"X-Content-Type-Options", "nosniff"}}};
 }
 
 }  // namespace
@@ -84,7 +109,7 @@ HttpResponse Service::models(const std::string& target) const {
   using Json = nlohmann::ordered_json;
   const Json ours = {{"id", model_.name()},
                      {"object", "model"},
-                     {"created", 0},
+                     {"created", started_},
                      {"owned_by", "quintet"},
                      {"step", model_.trained().step},
                      {"max_prompt_tokens", options_.limits.prompt_tokens},
@@ -96,9 +121,10 @@ HttpResponse Service::models(const std::string& target) const {
 }
 
 void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
-  const auto now = [this, target = request.target, exchange](const ApiError& error) {
-    metrics_.answered(target, error.status(), 0);
+  Asked asked(request);
+  const auto now = [&](const ApiError& error) {
     exchange->respond(error_response(error));
+    answered(asked, error.status());
   };
   try {
     check_host(request);
@@ -111,6 +137,7 @@ void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
         throw ApiError(401, "an API key is needed: Authorization: Bearer KEY", "",
                        "invalid_api_key");
       client = *known;
+      asked.client = request.client = client.name;
     }
     route(std::move(request), client, exchange);
   } catch (const ApiError& error) {
@@ -136,57 +163,73 @@ void Service::check_host(const HttpRequest& request) const {
       "", "host_not_allowed");
 }
 
-void Service::route(HttpRequest request, const Client& client, std::shared_ptr<Exchange> exchange) {
+void Service::answer(const HttpRequest& request, Exchange& exchange, HttpResponse response) {
+  const int status = response.status;
+  exchange.respond(std::move(response));
+  answered(Asked(request), status);
+}
+
+void Service::answered(const Asked& asked, int status, size_t prompts) {
+  const double seconds = seconds_since(asked.arrived);
+  if (status == kClientLeft)
+    metrics_.cancelled();
+  else
+    metrics_.answered(asked.target, status, seconds);
+  // Nothing of what was asked or answered: error messages quote it.
+  log_request("{} {} {} {} {:.0f} ms{}\n", shown(asked.client), shown(asked.method),
+              shown(asked.target), status, 1000 * seconds,
+              prompts > 0 ? fmt::format(", {} prompts", prompts) : "");
+}
+
+void Service::dispatch(HttpRequest request, const Client& client,
+                       std::shared_ptr<Exchange> exchange) {
   const auto post = kPosts.find(request.target);
-  const bool get = request.method == "GET";
+  if (post == kPosts.end()) not_found();
+  if (draining_) throw ApiError(503, "shutting down", "", "shutting_down");
+  reader_.post([this, request = std::move(request), client, exchange, answer = post->second] {
+    try {
+      answer(*this, request, client, exchange);
+    } catch (...) {
+      insist([&, thrown = std::current_exception()] {
+        const ApiError error = as_api_error(thrown);
+        answered(Asked(request), exchange->gone() ? kClientLeft : error.status());
+        exchange->respond(error_response(error));
+      });
+    }
+    if (options_.log_prompts) log_line("{} {}\n", request.target, request.body);
+  });
+}
+
+std::optional<HttpResponse> Service::get(const std::string& target) const {
+  if (target == "/") return page();
+  if (target == "/health") return HttpResponse{.body = "{\"status\": \"ok\"}\n"};
+  if (target == "/ready") return ready();
+  if (target == "/version")
+    return HttpResponse{.body = fmt::format("{{\"version\": \"{}\"}}\n", kVersion)};
+  if (target == "/openapi.json") return HttpResponse{.body = std::string(kOpenApi)};
+  if (target == "/metrics")
+    return HttpResponse{.body = metrics_.text(engine_.state(), connections_()),
+                        .content_type = "text/plain; version=0.0.4"};
+  if (target == "/v1/models" || target.starts_with("/v1/models/")) return models(target);
+  return std::nullopt;
+}
+
+void Service::route(HttpRequest request, const Client& client, std::shared_ptr<Exchange> exchange) {
   const auto wrong_method = [](const char* allowed) {
     throw ApiError(405, fmt::format("this address takes {}", allowed));
   };
-  if (post != kPosts.end()) {
+  if (kPosts.contains(request.target)) {
     if (request.method != "POST") wrong_method("POST");
     // A page of another site must not use a server that only this machine can reach.
     if (!request.origin.empty() && !from_this_page(request))
       throw ApiError(403, "requests of another site's page are not answered");
-    if (draining_) throw ApiError(503, "shutting down", "", "shutting_down");
-    reader_.post([this, request = std::move(request), client, exchange, answer = post->second] {
-      try {
-        answer(*this, request, client, exchange);
-      } catch (...) {
-        insist([&, thrown = std::current_exception()] {
-          const ApiError error = as_api_error(thrown);
-          if (exchange->gone())
-            metrics_.cancelled();
-          else
-            metrics_.answered(request.target, error.status(), 0);
-          exchange->respond(error_response(error));
-        });
-      }
-      if (options_.log_prompts) log_line("{} {}\n", request.target, request.body);
-    });
-    return;
+    return dispatch(std::move(request), client, std::move(exchange));
   }
-  const bool model = request.target == "/v1/models" || request.target.starts_with("/v1/models/");
-  if (!model && request.target != "/" && request.target != "/health" &&
-      request.target != "/ready" && request.target != "/metrics")
-    not_found(request.target);
-  if (!get) wrong_method("GET");
-  if (model)
-    exchange->respond(models(request.target));
-  else if (request.target == "/")
-    exchange->respond({.body = std::string(kPage),
-                       .content_type = "text/html; charset=utf-8",
-                       .headers = {{"Content-Security-Policy",
-                                    "default-src 'none'; style-src 'unsafe-inline'; script-src "
-                                    "'unsafe-inline'; connect-src 'self'; img-src data:; base-uri "
-                                    "'none'; form-action 'none'; frame-ancestors 'none'"},
-                                   {"X-Content-Type-Options", "nosniff"}}});
-  else if (request.target == "/health")
-    exchange->respond({.body = "{\"status\": \"ok\"}\n"});
-  else if (request.target == "/ready")
-    exchange->respond(ready());
-  else
-    exchange->respond({.body = metrics_.text(engine_.state(), connections_()),
-                       .content_type = "text/plain; version=0.0.4"});
+  auto response = get(request.target);
+  if (!response) not_found();
+  if (request.method != "GET") wrong_method("GET");
+  if (is_probe(request.target)) return exchange->respond(std::move(*response));
+  answer(request, *exchange, std::move(*response));
 }
 
 }  // namespace quintet::serve

@@ -5,6 +5,8 @@
 //   HttpServer server(options, [&](auto request, auto exchange) { service.handle(...); });
 //   service.engine().run();
 
+#include <ctime>
+
 #include "apps/serve/answer_memory.h"
 #include "apps/serve/api/api_keys.h"
 #include "apps/serve/api/completion_request.h"
@@ -26,6 +28,17 @@ struct ServiceOptions {
   bool log_prompts = false;
 };
 
+/// What the log and the metrics say of a request: nothing of its body.
+struct Asked {
+  explicit Asked(const HttpRequest& request)
+      : method(request.method),
+        target(request.target),
+        client(request.client),
+        arrived(request.arrived) {}
+  std::string method, target, client;
+  std::chrono::steady_clock::time_point arrived;
+};
+
 class Service {
  public:
   /// The model must outlive the service.
@@ -34,6 +47,9 @@ class Service {
 
   /// Answers a request, now or later. Called in the sockets' thread.
   void handle(HttpRequest request, std::shared_ptr<Exchange> exchange);
+  /// Answers a POST in the thread that reads requests. Throws ApiError 404 for any other target, and
+  /// 503 while the server ends.
+  void dispatch(HttpRequest request, const Client& client, std::shared_ptr<Exchange> exchange);
   serving::Engine& engine() { return engine_; }
   bool draining() const { return draining_; }
   /// No more jobs are taken, and /ready says so.
@@ -48,6 +64,11 @@ class Service {
   ServerMetrics& metrics() { return metrics_; }
   ThreadPool& worker() { return worker_; }
   AnswerMemory& answer_memory() { return answer_memory_; }
+  /// Responds with what needs no work.
+  void answer(const HttpRequest& request, Exchange& exchange, HttpResponse response);
+  static constexpr int kClientLeft = 499;  // a status for the log
+  /// Counts a request that is over, and writes its line to the log; `prompts`: 0 if it has none.
+  void answered(const Asked& asked, int status, size_t prompts = 0);
   /// Ids of a prompt; throws ApiError 400 for one that is too long.
   std::vector<int32_t> encode(const Text& prompt, const std::string& field) const;
   /// A search over these inputs, with the positions this kind of model counts.
@@ -57,10 +78,13 @@ class Service {
   /// Throws ApiError 403 for a page of another site, or one that may be.
   void check_host(const HttpRequest& request) const;
   void route(HttpRequest request, const Client& client, std::shared_ptr<Exchange> exchange);
+  /// Nothing: there is no such address.
+  std::optional<HttpResponse> get(const std::string& target) const;
   HttpResponse ready() const;
   HttpResponse models(const std::string& target) const;
 
   const TextModel& model_;
+  const std::time_t started_ = std::time(nullptr);
   const ServiceOptions options_;
   serving::Engine engine_;
   AnswerMemory answer_memory_;
@@ -77,12 +101,10 @@ class Service {
 
 HttpResponse error_response(const ApiError& error);
 
-// One each for the three kinds of work; they throw ApiError before anything is queued.
-void answer_completion(Service& service, const HttpRequest& request, const Client& client,
-                       std::shared_ptr<Exchange> exchange);
-void answer_score(Service& service, const HttpRequest& request, const Client& client,
-                  std::shared_ptr<Exchange> exchange);
-void answer_embeddings(Service& service, const HttpRequest& request, const Client& client,
-                       std::shared_ptr<Exchange> exchange);
+// One for each target of POST; they throw ApiError before anything is queued.
+using Answer = void(Service& service, const HttpRequest& request, const Client& client,
+                    std::shared_ptr<Exchange> exchange);
+Answer answer_completion, answer_chat, answer_score, answer_embeddings, answer_batch,
+    answer_tokenize, answer_detokenize;
 
 }  // namespace quintet::serve

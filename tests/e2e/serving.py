@@ -45,7 +45,7 @@ class Server:
             answer = connection.getresponse()
             text = answer.read().decode(errors="replace")
             kind = answer.getheader("Content-Type", "")
-            return answer.status, json.loads(text) if kind.startswith("application/json") else text, dict(answer.getheaders())
+            return answer.status, json.loads(text) if kind == "application/json" else text, dict(answer.getheaders())
         finally:
             connection.close()
 
@@ -66,10 +66,10 @@ class Server:
         lines = [line for line in self.get("/metrics").splitlines() if line and not line.startswith("#")]
         return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
 
-    def open_stream(self, **body):
+    def open_stream(self, path="/v1/completions", **body):
         """A connection whose answer has begun."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
-        connection.request("POST", "/v1/completions", json.dumps({"stream": True, **body}))
+        connection.request("POST", path, json.dumps({"stream": True, **body}))
         answer = connection.getresponse()
         answer.connection = connection  # or it closes
         return answer

@@ -103,34 +103,39 @@ void check_model(Fields& fields, const std::string& name) {
                    "model_not_found");
 }
 
-CompletionRequest read_completion(Fields fields, const TextModel& model,
-                                  const ServeLimits& limits) {
-  CompletionRequest request;
+void read_generation(Fields& fields, const TextModel& model, const ServeLimits& limits,
+                     const std::string& max_tokens, CompletionRequest& request) {
   const int64_t vocab_size = model.configured().model->vocab_size();
-  check_model(fields, model.name());
-  check_answers(model);
-  request.prompts = texts(fields, "prompt", limits.prompts, vocab_size);
-  if (fields.get("logprobs")) request.logprobs = fields.integer("logprobs", 0, 0, limits.logprobs);
   read_stream(fields, request);
   read_search(fields, limits, request);
   read_stops(fields, model, limits, request);
   decoding::LogitRules& rules = request.generation.rules;
   rules.eos_ids = model.eos_ids();
   rules.max_new_tokens = fields.integer(
-      "max_tokens", std::min(model.answer_length(), limits.answer_tokens), 1, limits.answer_tokens);
+      max_tokens, std::min(model.answer_length(), limits.answer_tokens), 1, limits.answer_tokens);
   rules.min_new_tokens = fields.integer("min_tokens", 0, 0, rules.max_new_tokens);
   rules.repetition_penalty = static_cast<float>(fields.number("repetition_penalty", 1, 0.01, 100));
   rules.no_repeat_ngram_size = fields.integer("no_repeat_ngram_size", 0, 0, 1024);
   read_logit_bias(fields, vocab_size, request.generation);
   request.priority = static_cast<int>(fields.integer("priority", 0, -100, 0));
   fields.string("user", "");
+  fields.refuse("frequency_penalty", 0, "is not supported; repetition_penalty is");
+  fields.refuse("presence_penalty", 0, "is not supported; repetition_penalty is");
+}
+
+CompletionRequest read_completion(Fields fields, const TextModel& model,
+                                  const ServeLimits& limits) {
+  CompletionRequest request;
+  check_model(fields, model.name());
+  check_answers(model);
+  request.prompts = texts(fields, "prompt", limits.prompts, model.configured().model->vocab_size());
+  if (fields.get("logprobs")) request.logprobs = fields.integer("logprobs", 0, 0, limits.logprobs);
+  read_generation(fields, model, limits, "max_tokens", request);
   fields.refuse(
       "echo", false,
       "an encoder-decoder's prompt is not part of its answer; /v1/score says how likely a "
       "given text is");
   fields.refuse("suffix", "", "is not supported");
-  fields.refuse("frequency_penalty", 0, "is not supported; repetition_penalty is");
-  fields.refuse("presence_penalty", 0, "is not supported; repetition_penalty is");
   fields.check_all_read();
   return request;
 }

@@ -1,6 +1,6 @@
 #pragma once
-// POST /v1/completions as OpenAI's clients send it, and a little more: num_beams, length_penalty,
-// top_k, repetition_penalty, no_repeat_ngram_size, min_tokens.
+// POST /v1/completions and /v1/chat/completions as OpenAI's clients send them, and a little more:
+// num_beams, length_penalty, top_k, repetition_penalty, no_repeat_ngram_size, min_tokens.
 
 #include "apps/model/text_model.h"
 #include "apps/serve/api/fields.h"
@@ -26,14 +26,21 @@ struct CompletionRequest {
   std::optional<int64_t> logprobs;
   bool stream = false, include_usage = false;
   int priority = 0;
+  bool chat = false;    // the answer is a message
+  std::string warning;  // part of the answer
 };
 
-/// Throws ApiError 400 naming the field.
+/// These two throw ApiError 400 naming the field.
 CompletionRequest read_completion(Fields fields, const TextModel& model, const ServeLimits& limits);
+/// The prompt is the conversation in the run's template, or without one the last user message.
+CompletionRequest read_chat(Fields fields, const TextModel& model, const ServeLimits& limits);
 
 /// Throws ApiError 404 for another model's name. Without a name ours is meant.
 void check_model(Fields& fields, const std::string& name);
 /// Throws ApiError 400 for an encoder alone.
 void check_answers(const TextModel& model);
+/// What both kinds of requests say of their answers; `max_tokens`: the field with their length.
+void read_generation(Fields& fields, const TextModel& model, const ServeLimits& limits,
+                     const std::string& max_tokens, CompletionRequest& request);
 
 }  // namespace quintet::serve

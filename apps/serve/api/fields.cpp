@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "runtime/base/nearest.h"
 
@@ -113,7 +114,10 @@ void Fields::refuse(const std::string& name, const nlohmann::ordered_json& neutr
 void Fields::check_all_read() const {
   for (const auto& [name, value] : body_.members())
     if (std::find(read_.begin(), read_.end(), name) == read_.end())
-      throw ApiError(400, fmt::format("unknown field '{}'{}", name, did_you_mean(name, read_)),
+      throw ApiError(400,
+                     fmt::format("unknown field '{}'{}; this request takes {}", name,
+                                 did_you_mean(name, read_),
+                                 fmt::join(std::set(read_.begin(), read_.end()), ", ")),
                      name);
 }
 

@@ -259,7 +259,18 @@ class Connection : public std::enable_shared_from_this<Connection> {
     timer_.cancel();
     closes_ = true;
     busy_ = true;
+    if (!crowded() && shared_->options.refused) shared_->options.refused(refused_request(), status);
     write_response(error_response(status, message));
+  }
+  HttpRequest refused_request() const {
+    const auto& head = parser_->get();
+    return {.method = text(head.method_string()),
+            .target = split_target(text(head.target())).path,
+            .body = {},
+            .authorization = {},
+            .origin = {},
+            .host = {},
+            .client = client_};
   }
   HttpResponse error_response(int status, const std::string& message) const {
     HttpResponse response{.status = status,

@@ -42,6 +42,9 @@ struct HttpOptions {
   std::function<void()> on_signal = {};
   /// The answer to what is wrong with a request as HTTP, or to one connection too many.
   std::function<std::string(int status, const std::string& message)> error_body = {};
+  /// Told of each such answer, but for those to connections beyond a limit: its body is empty, and so
+  /// are method and target as far as they were not read.
+  std::function<void(const struct HttpRequest& request, int status)> refused = {};
   /// Targets that are answered even when there are too many connections.
   std::vector<std::string> always_answered = {};
 };
