@@ -13,6 +13,9 @@
 #define QUINTET_VERBS(VERB)                                                                \
   VERB(train, "pretrains or fine-tunes as gin files say; resumes an interrupted run",      \
        "quintet train --gin_file=quintet/quickstart.gin --model_dir=/tmp/numbers")         \
+  VERB(finetune, "fine-tunes a model on files of examples: one command, no gin",           \
+       "quintet finetune byt5-small --output_dir=/tmp/quiz --train=train.jsonl "           \
+       "--input=question --target=answer")                                                 \
   VERB(eval, "computes a task's metrics for checkpoints",                                  \
        "quintet eval --model_dir=/tmp/numbers --samples=10")                               \
   VERB(infer, "writes predictions or scores of a data set as JSON lines; resumes",         \

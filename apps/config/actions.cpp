@@ -49,13 +49,15 @@ class Watched {
   bool has_warned_ = false;
 };
 
-/// T5X's: stops when each of the last `patience` values is no better than the one before it.
+/// T5X's: stops when each of the last `patience` values is no better than the one before it; or, which is
+/// ours, none of them better than the best before.
 class EarlyStopping final : public Action {
  public:
   EarlyStopping(const std::pair<std::string, std::string>& metric, const std::string& mode,
-                int64_t patience, double atol, double rtol)
+                int64_t patience, double atol, double rtol, bool compare_with_best)
       : metric_(kName, metric.first, metric.second),
         smaller_is_better_(mode == "min"),
+        compare_with_best_(compare_with_best),
         patience_(patience),
         atol_(atol),
         rtol_(rtol) {
@@ -69,8 +71,7 @@ class EarlyStopping final : public Action {
   std::string run(int64_t step, const TaskMetrics& metrics) override {
     const auto value = metric_.value(metrics);
     if (!value) return "";
-    history_.push_back(*value);
-    forget_old();
+    add(*value);
     const std::string reason = reason_to_stop();
     return reason.empty() ? "" : fmt::format("step {}: {}", step, reason);
   }
@@ -82,8 +83,7 @@ class EarlyStopping final : public Action {
   }
   std::string restore(const ActionState& state) override {
     history_.clear();
-    for (const auto& [number, value] : state) history_.push_back(value);
-    forget_old();
+    for (const auto& [number, value] : state) add(value);
     return reason_to_stop();
   }
   std::string name() const override {
@@ -93,8 +93,13 @@ class EarlyStopping final : public Action {
 
  private:
   static constexpr const char* kName = "trainer.EarlyStoppingAction";
-  void forget_old() {
-    while (static_cast<int64_t>(history_.size()) > patience_) history_.pop_front();
+  void add(double value) {
+    const bool is_new_best =
+        !std::isnan(value) && !history_.empty() && !is_no_better(value, history_.front());
+    if (compare_with_best_ && is_new_best) history_.clear();
+    history_.push_back(value);
+    while (!compare_with_best_ && static_cast<int64_t>(history_.size()) > patience_)
+      history_.pop_front();
   }
   /// In float32, as T5X compares. Not a number is no worse than any.
   bool is_no_better(double value, double before) const {
@@ -104,18 +109,18 @@ class EarlyStopping final : public Action {
                               : now <= static_cast<float>(before + least);
   }
   std::string reason_to_stop() const {
-    if (static_cast<int64_t>(history_.size()) < patience_) return "";
-    for (size_t i = 1; i < history_.size(); ++i)
+    if (static_cast<int64_t>(history_.size()) < patience_ + (compare_with_best_ ? 1 : 0)) return "";
+    for (size_t i = 1; i < history_.size() && !compare_with_best_; ++i)
       if (!is_no_better(history_[i], history_[i - 1])) return "";
     return fmt::format("{} has not improved for {} evaluations: {}", metric_.name(), patience_,
                        fmt::join(history_, ", "));
   }
 
   Watched metric_;
-  bool smaller_is_better_;
+  bool smaller_is_better_, compare_with_best_;
   int64_t patience_;
   double atol_, rtol_;
-  std::deque<double> history_;  // the last `patience` values
+  std::deque<double> history_;  // the last `patience` values; or the best and those since
 };
 
 /// When a metric is not a finite number, fails with exit code 7, or stops as T5X does.
@@ -190,13 +195,19 @@ void check_modes(const Actions& actions, const std::string& where) {
 }
 
 void register_actions(gin::Registry& registry) {
-  registry.add_function(
-      "t5x.trainer.EarlyStoppingAction",
-      [](const std::pair<std::string, std::string>& metric, const std::string& mode,
-         int64_t patience, double atol, double rtol) -> std::shared_ptr<Action> {
-        return std::make_shared<EarlyStopping>(metric, mode, patience, atol, rtol);
-      },
-      {{"metric"}, {"mode"}, {"patience", 3}, {"atol", 0.0}, {"rtol", 0.0}});
+  registry.add_function("t5x.trainer.EarlyStoppingAction",
+                        [](const std::pair<std::string, std::string>& metric,
+                           const std::string& mode, int64_t patience, double atol, double rtol,
+                           bool compare_with_best) -> std::shared_ptr<Action> {
+                          return std::make_shared<EarlyStopping>(metric, mode, patience, atol, rtol,
+                                                                 compare_with_best);
+                        },
+                        {{"metric"},
+                         {"mode"},
+                         {"patience", 3},
+                         {"atol", 0.0},
+                         {"rtol", 0.0},
+                         {"compare_with_best", false}});
   registry.add_function(
       "t5x.trainer.TerminateOnNanAction",
       [](const std::string& task, const std::string& metric, bool fail) -> std::shared_ptr<Action> {

@@ -70,6 +70,7 @@ GinSession::GinSession(const gin::CommandLine& command_line, EntryPoints entry_p
                                       .main_modules = std::move(options.main_modules),
                                       .skip_unknown = command_line.skip_unknown,
                                       .read = read_config_file});
+  if (!options.text.empty()) config_->parse_text(options.text, "draft");
   config_->load(command_line);
   print_unknown(*config_);
   if (!command_line.skip_unknown) gin::check_flags_used(*config_, read_by_program(options.macros));

@@ -31,6 +31,7 @@ class GinSession {
   struct Options {
     std::vector<std::string> main_modules = {"t5x.train", "t5x.eval", "t5x.infer"};
     std::vector<std::string> macros = {};  // read by name, without a reference in the gin files
+    std::string text = {};                 // gin that is read before the files
     std::string trained =
         {};  // a run's config.gin, whose training has warned of what has no effect
   };

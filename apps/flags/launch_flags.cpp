@@ -10,16 +10,15 @@
 namespace quintet {
 namespace {
 
-/// As the launcher says, before MPI is started.
-bool is_first_rank() {
+constexpr const char* kGroup = "Flags of T5X's command lines";
+
+}  // namespace
+
+bool LaunchFlags::leads() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"})
     if (const char* rank = std::getenv(name)) return std::string(rank) == "0";
   return true;
 }
-
-constexpr const char* kGroup = "Flags of T5X's command lines";
-
-}  // namespace
 
 /// Of absl.app and absl.flags. --flagfile: with_flag_files; --undefok: CommandLine::parse.
 void LaunchFlags::add_absl_flags(CLI::App& app) {
@@ -101,7 +100,7 @@ bool LaunchFlags::check() const {
       "--process_count={}: this process was started alone; start all of them with 'mpirun -n {} "
       "quintet ...' or srun",
       process_count, process_count);
-  if (!is_first_rank()) return !only_check_args;
+  if (!leads()) return !only_check_args;
   std::vector<std::string> logs = log_options;
   if (!logtostderr) logs.emplace_back("--nologtostderr");
   if (!showprefixforinfo) logs.emplace_back("--noshowprefixforinfo");

@@ -34,6 +34,8 @@ struct LaunchFlags {
   /// Says of those given that they have no effect, on the first rank. False: only the flags were to be
   /// checked. Throws a usage error if several processes are asked for and no launcher started this one.
   bool check() const;
+  /// Whether this is the first rank, as the launcher says, before MPI is started.
+  static bool leads();
 
  private:
   void add_absl_flags(CLI::App& app);

@@ -79,6 +79,7 @@ TrainedModel open_trained_model(const fs::path& path, const gin::CommandLine& li
   const Place place = place_of(path, !line.files.empty());
   TrainedModel trained;
   trained.model_dir = place.model_dir;
+  trained.config = place.config;
   use_copies_of(trained.model_dir);
   gin::CommandLine all = line;
   if (all.files.empty()) all.files = {place.config.string()};

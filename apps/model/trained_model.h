@@ -18,6 +18,7 @@ struct TrainedModel {
   std::unique_ptr<GinSession> session;  // outlives the model: its configuration answers for methods
   std::shared_ptr<ConfiguredModel> model;
   std::filesystem::path model_dir;
+  std::filesystem::path config;  // config.gin or config.json; empty where files were given instead
   std::filesystem::path checkpoint;  // the folder that was read; empty with load = false
   // Of it; a quantized model's parameters are read from here when they are packed.
   std::shared_ptr<const CheckpointReader> reader;

@@ -1,5 +1,6 @@
 #include "data/configurables/metric_configurables.h"
 
+#include "data/metrics/plain_text.h"
 #include "data/metrics/postprocessors.h"
 #include "data/metrics/sklearn.h"
 #include "data/metrics/t5_metrics.h"
@@ -125,6 +126,19 @@ void register_metric_fns(Registry& r) {
         [](const Arguments& a) { return gin::to_value(sklearn_from(a)); });
 }
 
+/// Of plain text.
+void register_our_metrics(Registry& r) {
+  using Make = MetricFn (*)();
+  const std::pair<const char*, Make> plain[] = {{"exact_match", metrics::exact_match},
+                                                {"word_f1", metrics::word_f1},
+                                                {"chrf", metrics::chrf},
+                                                {"matthews", metrics::matthews},
+                                                {"spearman", metrics::spearman}};
+  for (const auto& [name, make] : plain)
+    r.add_function(std::string("quintet.data.") + name, make, {});
+  r.add_function("quintet.data.confusion_matrix", metrics::confusion_matrix, {"classes"});
+}
+
 void register_postprocessors(Registry& r) {
   using Make = PostprocessFn (*)();
   const std::pair<const char*, Make> plain[] = {
@@ -148,6 +162,7 @@ void register_postprocessors(Registry& r) {
 
 void register_metrics(gin::Registry& registry) {
   register_metric_fns(registry);
+  register_our_metrics(registry);
   register_postprocessors(registry);
 }
 

@@ -157,6 +157,15 @@ void register_our_sources(Registry& r) {
           return gin::to_value(DataSourcePtr(std::make_shared<TsvDataSource>(
               split_to_files(a), a.get<std::vector<std::string>>("field_names"), file_options(a))));
         });
+  r.add("quintet.data.CsvDataSource", file_params({{"delimiter", ","}, {"quoted", true}}),
+        [](const Arguments& a) {
+          const auto delimiter = a.get<std::string>("delimiter");
+          QT_CHECK(delimiter.size() == 1 && delimiter != "\"" && delimiter != "\n",
+                   "{}: expected one character, such as ',' or '\\t', found '{}'",
+                   a.where("delimiter").text, delimiter);
+          return gin::to_value(DataSourcePtr(std::make_shared<CsvDataSource>(
+              split_to_files(a), delimiter[0], a.get<bool>("quoted"), file_options(a))));
+        });
   r.add("quintet.data.JsonlDataSource", file_params({{"fields", gin::list_of({})}}),
         [](const Arguments& a) {
           return gin::to_value(DataSourcePtr(std::make_shared<JsonlDataSource>(

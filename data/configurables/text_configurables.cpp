@@ -107,6 +107,9 @@ void register_tsv(Registry& r) {
       .arg("targets_format", &PreprocessTsv::targets_format)
       .arg("use_quote_delim", &PreprocessTsv::use_quote_delim);
   add_names(preprocess, "field_names", &PreprocessTsv::field_names);
+  r.add_struct<FormatPair>("quintet.data.format_pair")
+      .required("inputs_format", &FormatPair::inputs_format)
+      .required("targets_format", &FormatPair::targets_format);
   r.add_struct<AddPrefix>("quintet.data.add_prefix")
       .required("prefix", &AddPrefix::prefix)
       .arg("feature_key", &AddPrefix::feature_key);

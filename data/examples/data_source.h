@@ -133,6 +133,14 @@ class TsvDataSource final : public FileDataSource {
                          FileOptions options = {});
 };
 
+/// Separated values, quoted as RFC 4180 has it, under the names that the first line of each file gives. The
+/// delimiter of .tsv files is '\t', without quotes.
+class CsvDataSource final : public FileDataSource {
+ public:
+  explicit CsvDataSource(SplitToFiles files, char delimiter = ',', bool quoted = true,
+                         FileOptions options = {});
+};
+
 /// One JSON object a line; strings, numbers and arrays of them become features. `fields` (all if
 /// empty) must be there.
 class JsonlDataSource final : public FileDataSource {

@@ -57,7 +57,82 @@ std::string fill(std::string_view format, const std::vector<std::string>& names,
   });
 }
 
+/// Calls text(part) and field(name) for what a format is made of, in order.
+template <typename OnText, typename OnField>
+void read_format(std::string_view format, OnText on_text, OnField on_field) {
+  for (size_t at = 0; at < format.size();) {
+    const size_t brace = std::min(format.find_first_of("{}", at), format.size());
+    on_text(format.substr(at, brace - at));
+    if (brace == format.size()) return;
+    if (format.substr(brace, 2) == "{{" || format.substr(brace, 2) == "}}") {
+      on_text(format.substr(brace, 1));
+      at = brace + 2;
+      continue;
+    }
+    const size_t close = format[brace] == '{' ? format.find_first_of("{}", brace + 1) : 0;
+    QT_CHECK(
+        close != 0 && close != std::string_view::npos && format[close] == '}' && close > brace + 1,
+        "'{}': byte {}: a brace without its other half; {{name}} is a field, {{{{ and }}}} are "
+        "braces",
+        format, brace + 1);
+    on_field(format.substr(brace + 1, close - brace - 1));
+    at = close + 1;
+  }
+}
+
+std::string field_text(const Value& value) {
+  return std::visit(
+      [](const auto& v) -> std::string {
+        using T = std::decay_t<decltype(v)>;
+        if constexpr (std::is_same_v<T, std::string>)
+          return v;
+        else if constexpr (std::is_arithmetic_v<T>)
+          return fmt::format("{}", v);
+        else if constexpr (requires { v.shape; })
+          return fmt::format("{}", fmt::join(v.values, ", "));
+        else
+          return fmt::format("{}", fmt::join(v, ", "));
+      },
+      value);
+}
+
+std::string formatted(std::string_view format, const Example& example) {
+  std::string out;
+  read_format(
+      format, [&](std::string_view text) { out += text; },
+      [&](std::string_view name) {
+        const Value* value = example.find(name);
+        if (value == nullptr) {
+          std::vector<std::string> names;
+          for (const auto& [there, unused] : example.items()) names.push_back(there);
+          fail(ExitCode::kData, "no field '{}'; there are: {}", name, fmt::join(names, ", "));
+        }
+        out += field_text(*value);
+      });
+  return out;
+}
+
 }  // namespace
+
+std::vector<std::string> FormatPair::fields_of(std::string_view format) {
+  std::vector<std::string> names;
+  read_format(
+      format, [](std::string_view) {}, [&](std::string_view name) { names.emplace_back(name); });
+  return names;
+}
+
+StreamPtr FormatPair::apply(StreamPtr input, const PreprocessContext&) const {
+  fields_of(inputs_format);  // before anything is read
+  fields_of(targets_format);
+  return map_stream(std::move(input), [*this](Example& example) {
+    std::string inputs = formatted(inputs_format, example);
+    std::string targets = formatted(targets_format, example);
+    example.clear();
+    example.set("inputs", std::move(inputs));
+    example.set("targets", std::move(targets));
+    return true;
+  });
+}
 
 StreamPtr Rekey::apply(StreamPtr input, const PreprocessContext&) const {
   if (key_map.empty()) return input;

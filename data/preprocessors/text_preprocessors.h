@@ -43,6 +43,15 @@ struct PreprocessTsv final : Preprocessor {
   StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
+/// Two texts of the example's fields, written as Python's str.format: "{name}" is a field's text, number or
+/// list, "{{" a brace. Throws kData naming the example for a field that it lacks.
+struct FormatPair final : Preprocessor {
+  std::string inputs_format, targets_format;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
+  /// The fields that a format names. Throws a usage error for braces that do not match.
+  static std::vector<std::string> fields_of(std::string_view format);
+};
+
 /// Puts `prefix` before the text of feature `feature_key`: how one model is told which task is
 /// meant.
 struct AddPrefix final : Preprocessor {

@@ -113,12 +113,19 @@ bool to_feature(const nlohmann::ordered_json& json, Value& value) {
   return true;
 }
 
+std::string names_in(const Json& object) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : object.members()) names.push_back(name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
 FileDataSource::ParseRecord parse_jsonl(std::vector<std::string> fields) {
   return [fields = std::move(fields)](std::string_view line, Example& out) {
     const Json json = Json::parse(line, "line");
     QT_CHECK_AS(ExitCode::kData, json.is_object(), "expected a JSON object");
     for (const std::string& field : fields)
-      QT_CHECK_AS(ExitCode::kData, json.has(field), "field '{}' is missing", field);
+      QT_CHECK_AS(ExitCode::kData, json.has(field), "field '{}' is missing; there are: {}", field,
+                  names_in(json));
     const bool unnamed = out.items().empty();  // keys are unique: none needs to be looked up
     for (const auto& [name, value] : json.members()) {
       if (!fields.empty() && std::find(fields.begin(), fields.end(), name) == fields.end())

@@ -144,6 +144,19 @@ void InputFile::read_exactly(char* out, size_t bytes, int64_t offset) const {
               "{}: the file has become shorter since it was opened", path_);
 }
 
+int64_t line_of(const InputFile& file, int64_t begin) {
+  std::vector<char> block(std::min(InputFile::kBlockBytes, static_cast<size_t>(begin)));
+  int64_t newlines = 0;
+  for (int64_t offset = 0; offset < begin;) {
+    const size_t want = std::min(block.size(), static_cast<size_t>(begin - offset));
+    const size_t n = file.read(block.data(), want, offset);
+    if (n == 0) break;
+    newlines += std::count(block.data(), block.data() + n, '\n');
+    offset += static_cast<int64_t>(n);
+  }
+  return newlines + 1;
+}
+
 std::vector<std::string> expand_patterns(const std::vector<std::string>& patterns) {
   std::vector<std::string> files;
   for (const std::string& pattern : patterns) {

@@ -38,6 +38,9 @@ class InputFile {
   bool compressed_ = false;
 };
 
+/// The number of the line that begins at a place, from 1.
+int64_t line_of(const InputFile& file, int64_t begin);
+
 /// Files that glob patterns match, in the order of patterns and of names. Throws kData for a
 /// pattern that matches nothing.
 std::vector<std::string> expand_patterns(const std::vector<std::string>& patterns);

@@ -85,17 +85,7 @@ class LineFile final : public RecordFile {
   }
 
   std::string where(int64_t i) const override {
-    const int64_t end = index_.extent(i).begin;
-    std::vector<char> block(std::min(InputFile::kBlockBytes, static_cast<size_t>(end)));
-    int64_t newlines = 0;
-    for (int64_t offset = 0; offset < end;) {
-      const size_t want = std::min(block.size(), static_cast<size_t>(end - offset));
-      const size_t n = file_.read(block.data(), want, offset);
-      if (n == 0) break;
-      newlines += std::count(block.data(), block.data() + n, '\n');
-      offset += static_cast<int64_t>(n);
-    }
-    return fmt::format("{}:{}", path(), newlines + 1);
+    return fmt::format("{}:{}", path(), line_of(file_, index_.extent(i).begin));
   }
 
  private:

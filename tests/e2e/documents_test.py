@@ -171,6 +171,9 @@ def example_files(folder):
     (folder / "questions.jsonl").write_text('{"inputs": "words: 17"}\n')
     (folder / "questions.txt").write_text("words: 17\n")
     (folder / "q.jsonl").write_text('{"inputs": "words: 17"}\n')
+    for name in ("train", "validation"):
+        lines = [{"question": f"number {i}", "answer": i, "topic": "ab"[i % 2]} for i in range(20)]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "keys.txt").write_text("a-key-of-sixteen-characters ada\n")
     (folder / "words.tsv").write_text("one\tuno\n" * 30)
     (folder / "my_task.gin").write_text(
@@ -226,6 +229,7 @@ def test_every_example_of_help_runs(folder):
         short = short.replace("--vocab_size 8000", "--vocab_size 70")
         short = short.replace("--megabytes=1000", "--megabytes=10").replace("checkpoint_1000", "checkpoint_10")
         short = short.replace("flan-t5-base", str(ROOT / "tests/fixtures/huggingface/t5_1_1")).replace("=2048", "=64")
+        short = short.replace("byt5-small", str(ROOT / "tests/fixtures/huggingface/byt5"))
         if "bench layouts" in short:
             short += ("" if ".gin" in short or "--model" in short else " --model=t5_1_1_tiny") + " --batch=8 --inputs=16 --targets=8 --steps=1"
         if "bench data" in short:

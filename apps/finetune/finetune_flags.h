@@ -1,0 +1,41 @@
+#pragma once
+// What `quintet finetune` may be told: the model, the data, and what is to differ from the defaults.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/train/training.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace quintet {
+
+struct FinetuneFlags {
+  std::string model_dir, output_dir, output_format = "native";
+  std::vector<std::string> train, validation, metrics, labels;
+  std::string input, target, source_prefix, format;
+  std::optional<double> epochs;
+  std::optional<int64_t> steps, batch_size, batch_tokens, input_length, target_length, microbatches;
+  std::string optimizer = "adafactor", precision, best_metric;
+  std::optional<double> learning_rate;
+  double dropout = 0.1, label_smoothing = 0, weight_decay = 0, max_grad_norm = 1, layer_decay = 1;
+  std::vector<std::string> freeze;
+  int64_t patience = 3, seed = 0;
+  TrainingFlags training;
+
+  void add_to(CLI::App& app);
+  /// Throws a usage error for flags that are missing or do not go together.
+  void check() const;
+  /// Those that were given of the flags that decide what is trained, one a line: what a resumed run must
+  /// have alike.
+  std::string given() const;
+
+ private:
+  std::vector<const CLI::Option*> deciding_;
+};
+
+}  // namespace quintet
