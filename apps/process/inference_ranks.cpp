@@ -1,8 +1,7 @@
 #include "apps/process/inference_ranks.h"
 
-#include <numeric>
-
 #include "kernels/device.h"
+#include "runtime/mesh/device_group.h"
 
 namespace quintet {
 
@@ -23,7 +22,8 @@ InferenceRanks::InferenceRanks(const Ranks& ranks, int64_t model_ranks)
         "exchange activations through memory: start whole groups on each host",
         model_ranks, first, hosts[static_cast<size_t>(first)], rank,
         hosts[static_cast<size_t>(rank)]);
-  const Group devices = Device::current().is_cpu() ? Group() : devices_from(first);
+  const Group devices =
+      Device::current().is_cpu() ? Group() : device_group(*ranks.comm(), first, size_);
   std::optional<SharedMemoryGroup::File> file;
   if (ranks.rank() == first) file.emplace();
   const std::vector<std::string> paths = ranks.gather(file ? file->path() : "");
@@ -37,19 +37,6 @@ InferenceRanks::InferenceRanks(const Ranks& ranks, int64_t model_ranks)
                                      },
                                  .devices = devices});
   ranks.gather("");  // all have opened it
-}
-
-/// Rank `first` and its neighbours. Groups answer different examples, so that some call what others do not; what
-/// makes NCCL's communicators all ranks call together, here.
-Group InferenceRanks::devices_from(int first) const {
-  std::vector<int> members(static_cast<size_t>(size_));
-  std::iota(members.begin(), members.end(), first);
-  const Group devices = Group(ranks_.comm(), std::move(members), "ranks of a model").out_of_step();
-  const Buffer word = Device::current().memory().allocate(sizeof(float));
-  Device::current().fill(word.get(), 0, sizeof(float));
-  devices.all_reduce(word.get(), 1, DType::f32).wait();
-  Device::current().synchronize();
-  return devices;
 }
 
 std::vector<std::string> InferenceRanks::gather(const std::string& text) const {

@@ -38,8 +38,6 @@ class InferenceRanks {
   void check_whole(bool needed, std::string_view what) const;
 
  private:
-  Group devices_from(int first) const;
-
   const Ranks& ranks_;
   const int size_;  // of a group
   std::unique_ptr<SharedMemoryGroup> group_;

@@ -4,6 +4,7 @@
 #include <future>
 #include <set>
 
+#include "runtime/mesh/device_group.h"
 #include "runtime/optim/adafactor/adafactor.h"
 #include "runtime/trainer/batch_rows.h"
 #include "tests/layouts/expect.h"
@@ -287,6 +288,21 @@ TEST_F(NcclGraphs, GroupsOutOfStepCallWhatOthersDoNot) {
     }
   };
   EXPECT_EQ(over_gpus(4, body), "");
+}
+
+// The first collective after the groups are made is one group's.
+TEST_F(NcclGraphs, AGroupOfDevicesWaitsForNoOther) {
+  const auto body = [](Comm& comm) {
+    const int first = comm.rank() / 2 * 2;
+    const Group pair = device_group(comm, first, 2);
+    float x = 1 + static_cast<float>(comm.rank());
+    if (first == 0) pair.all_reduce(&x, 1, DType::f32).wait();
+    comm.host().world().barrier();
+    EXPECT_EQ(x, first == 0 ? 3 : 1 + static_cast<float>(comm.rank()));
+    if (first == 2) pair.all_reduce(&x, 1, DType::f32).wait();
+    EXPECT_EQ(x, first == 0 ? 3 : 7);
+  };
+  EXPECT_EQ(over_gpus(4, body, {.collective_timeout = 10, .init_timeout = 10}), "");
 }
 
 TEST_F(NcclGraphs, ARankWhoseDeviceIsSlowStandsStillLessThanThoseThatWaitForIt) {
