@@ -115,10 +115,15 @@ LossOutput BaseModel::loss_fn(const HostArrays& batch, Rows rows, const Context&
   std::vector<LayerRouting> routings;
   Context logged = context;
   logged.routings = &routings;
-  const Tensor y = hidden(batch, rows, logged);  // [batch, length, embed]
-  const Projection logits = projection();
+  const Tensor y = hidden(batch, rows, logged);
+  return loss_of({y, projection(), std::move(routings)}, batch, rows, context.train);
+}
+
+LossOutput BaseModel::loss_of(const TargetOutput& of, const HostArrays& batch, Rows rows,
+                              bool train) const {
+  const Projection& logits = of.projection;
   const auto result = ops::cross_entropy(
-      y, logits.kernel, rows_of(batch, rows, "decoder_target_tokens"),
+      of.hidden, logits.kernel, rows_of(batch, rows, "decoder_target_tokens"),
       rows_of(batch, rows,
               [factor = options_.loss_normalizing_factor](const HostArrays& from) {
                 return scaled_weights(from, factor);
@@ -133,8 +138,8 @@ LossOutput BaseModel::loss_fn(const HostArrays& batch, Rows rows, const Context&
         return base_metrics(from, rows, counted, factor,
                             {result.loss.item(), result.z_loss.item(), result.correct.item()});
       }};
-  if (routings.empty()) return output;
-  return with_routings(std::move(output), routings, context.train);
+  if (of.routings.empty()) return output;
+  return with_routings(std::move(output), of.routings, train);
 }
 
 LossOutput BaseModel::with_routings(LossOutput output, const std::vector<LayerRouting>& routings,
@@ -190,6 +195,11 @@ Metrics BaseModel::eval_fn(const HostArrays& batch) const {
   return loss_fn(counted, Rows::all(batch), {}).metrics(counted);
 }
 
+Metrics BaseModel::eval_fn(const HostArrays& batch, const TargetOutput& output) const {
+  Tape::Recording paused(nullptr);
+  return loss_of(output, batch, Rows::all(batch), false).metrics(batch);
+}
+
 Metrics BaseModel::eval_fn(
     const HostArrays& batch,
     const std::function<LossSums(std::span<const float> weights)>& sums_of) const {
@@ -208,15 +218,21 @@ std::vector<double> BaseModel::TokenScores::sums() const {
 }
 
 BaseModel::TokenScores BaseModel::score_tokens(const HostArrays& batch) const {
+  Tape::Recording paused(nullptr);
+  return score_tokens(batch, {hidden(batch, Rows::all(batch), {}), projection()});
+}
+
+BaseModel::TokenScores BaseModel::score_tokens(const HostArrays& batch,
+                                               const TargetOutput& output) {
   QT_ASSERT(ExecutionContext::current().sharding == nullptr);
   Tape::Recording paused(nullptr);
   const Rows rows = Rows::all(batch);
   const auto unscaled = [](const HostArrays& from) { return unscaled_loss_weights(from, {}); };
   HostArray weights = unscaled(batch);
-  const Projection output = projection();
+  const Projection& logits = output.projection;
   const auto result = ops::cross_entropy(
-      hidden(batch, rows, {}), output.kernel, rows_of(batch, rows, "decoder_target_tokens"),
-      rows_of(batch, rows, unscaled), {.logit_scale = output.logit_scale, .tied = output.tied});
+      output.hidden, logits.kernel, rows_of(batch, rows, "decoder_target_tokens"),
+      rows_of(batch, rows, unscaled), {.logit_scale = logits.logit_scale, .tied = logits.tied});
   TokenScores tokens{result.log_prob.to_host(), std::move(weights)};
   const auto scores = tokens.scores.as<float>();
   const auto w = tokens.weights.as<float>();

@@ -31,6 +31,13 @@ struct Rows {
   static Rows all(const HostArrays& batch);
 };
 
+/// What a network makes of a batch, teacher-forced: all that losses and scores are made of.
+struct TargetOutput {
+  Tensor hidden;  // of the decoder's last norm: [batch, length, embed]
+  Projection projection;
+  std::vector<LayerRouting> routings = {};  // of its sparse layers
+};
+
 struct LossOutput {
   Tensor loss;  // scalar; summed over the rows, divided by the whole batch's factor
   /// T5X's compute_base_metrics, of the batch the loss was taken of: a step that is recorded once is
@@ -59,6 +66,8 @@ class BaseModel {
   StepFlags agree(HostArrays* batch, int64_t microbatches, const StepFlags& own) const;
   /// Teacher-forced metrics without dropout.
   Metrics eval_fn(const HostArrays& batch) const;
+  /// The same by this rank alone, of what a network with these parameters has made of the batch.
+  Metrics eval_fn(const HostArrays& batch, const TargetOutput& output) const;
   /// What the losses of a batch add up to, each times its weight; `correct` counts targets of a weight that is not 0.
   struct LossSums {
     double loss = 0, z_loss = 0, correct = 0;
@@ -74,6 +83,8 @@ class BaseModel {
     std::vector<double> sums() const;
   };
   TokenScores score_tokens(const HostArrays& batch) const;
+  /// The same of what a network has made of the batch.
+  static TokenScores score_tokens(const HostArrays& batch, const TargetOutput& output);
   /// Logits [batch, length, vocab] of the target positions; by this rank alone.
   Tensor logits(const HostArrays& batch) const;
   /// Encoder output [batch, length, embed] for tokens and segments (0 is padding), int32 [batch,
@@ -95,6 +106,8 @@ class BaseModel {
   Parameters parameters_;
 
  private:
+  LossOutput loss_of(const TargetOutput& output, const HostArrays& batch, Rows rows,
+                     bool train) const;
   /// Adds the routers' losses and metrics of T5X's contrib.moe; in training also the experts' load.
   LossOutput with_routings(LossOutput output, const std::vector<LayerRouting>& routings,
                            bool train) const;

@@ -43,8 +43,8 @@ Param logits_kernel(const Scope& scope, int64_t vocab_size, const LayerConfig& c
 }
 
 Projection make_projection(const ModelSpec& spec, Param embedding, Param dense) {
-  if (spec.logits_via_embedding) return {embedding, true, spec.logit_scale()};
-  return {dense, false, 1};
+  return {spec.logits_via_embedding ? embedding : dense, spec.logits_via_embedding,
+          spec.logit_scale()};
 }
 
 bool wants_remat(const std::string& policy) {

@@ -39,7 +39,7 @@ struct TransformerConfig : LayerConfig {
 
 /// Where the output projection is and how logits are scaled.
 struct Projection {
-  Param kernel;  // [embed, vocab], or [vocab, embed] if tied
+  Tensor kernel;  // [embed, vocab], or [vocab, embed] if tied
   bool tied = false;
   double logit_scale = 1;
   /// y: [batch, length, embed] -> [batch, length, vocab]

@@ -86,9 +86,10 @@ std::optional<LossEvaluator> loss_evaluator_of(const EvaluationConfig& config,
                        });
 }
 
-/// Whether packed parameters give the losses: of dense models, on the CPU. Routers have losses of their own.
-bool losses_packed(const BaseModel& model) {
-  return Device::current().is_cpu() && !model.spec().has_experts();
+/// Whether packed parameters give the losses: on the CPU of dense models, since routers have losses of their own;
+/// of GPUs that hold a model together.
+bool losses_packed(const BaseModel& model, const SharedMemoryGroup* group) {
+  return Device::current().is_cpu() ? !model.spec().has_experts() : group != nullptr;
 }
 
 /// Teacher-forced losses, to stdout and as training does. False if asked to stop.
@@ -101,7 +102,8 @@ bool evaluate_losses(const LossEvaluator& evaluator, const ConfiguredModel& conf
   const int64_t step = loaded.checkpoint->step();
   const BaseModel& model = *configured.model;
   std::optional<Predictor> packed;
-  if (losses_packed(model)) packed.emplace(configured, std::nullopt, loaded.weights);
+  if (losses_packed(model, loaded.weights.ranks))
+    packed.emplace(configured, std::nullopt, loaded.weights);
   const auto eval_fn = [&](const HostArrays& batch) {
     return packed ? packed->losses(model, batch) : model.eval_fn(batch);
   };
@@ -165,12 +167,9 @@ int run_evaluation(EvaluationConfig config, const Ranks& ranks, const ProviderOf
     if (!evaluator) {
       losses = loss_evaluator_of(config, *provider, ranks);
       division.check_whole(
-          losses && !losses_packed(*config.model->model),
+          losses && !losses_packed(*config.model->model, division.group()),
           "eval_script.evaluate.training_evaluator_cls: losses of a model with experts");
       evaluator.emplace(*provider, config.dataset, config.model, config.evaluator);
-      division.check_whole(
-          evaluator->scores_whole(),
-          "quintet eval: on a GPU scores, which a metric of this task is made of,");
     }
     if (losses &&
         !evaluate_losses(*losses, *config.model, *loaded, asked, peers, ranks.leads(), *summaries))

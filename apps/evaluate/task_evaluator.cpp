@@ -64,12 +64,11 @@ TaskEvaluator::TaskEvaluator(const data::Provider& provider, const data::Dataset
 
 std::optional<TaskMetrics> TaskEvaluator::run(int64_t step, const std::function<bool()>& stop,
                                               const Weights& weights) {
-  const bool on_cpu = Device::current().is_cpu();
   std::optional<ReplicatedParameters> replicated;
-  if (scores_whole() || (!on_cpu && weights.ranks == nullptr))
+  if (!Device::current().is_cpu() && weights.ranks == nullptr)
     replicated.emplace(model_->model->parameters());
   std::optional<Predictor> predictor;  // packs the parameters, which all ranks do together
-  if (decodes_ || (scores_ && on_cpu)) predictor.emplace(*model_, std::nullopt, weights);
+  if (decodes_ || scores_) predictor.emplace(*model_, std::nullopt, weights);
   data::ModelFns model;
   model.predict = [&](const data::Batch& batch) { return best_predictions(*predictor, batch); };
   model.score = [&](const data::Batch& batch) {
@@ -78,9 +77,7 @@ std::optional<TaskMetrics> TaskEvaluator::run(int64_t step, const std::function<
         "quintet eval: a metric of this task is made of scores, which are computed in float32, "
         "not with weights in {}; evaluate the run itself, without --quantize",
         name_of(weights.type));
-    data::Scores scores =
-        (on_cpu ? predictor->score(batch.features) : model_->model->score_tokens(batch.features))
-            .sums();
+    data::Scores scores = predictor->score(batch.features).sums();
     scores.resize(static_cast<size_t>(batch.rows));
     return scores;
   };

@@ -29,13 +29,11 @@ class TaskEvaluator {
 
   /// On a mesh every rank, or group of weights.ranks, decodes its share of the batches (options.peers), and all
   /// have the same metrics. Parameters are gathered one by one while they are packed; all at a time on a GPU
-  /// that decodes alone or scores. Task -> metric -> value, written under log_dir as seqio's JSONLogger does.
+  /// that has the model alone. Task -> metric -> value, written under log_dir as seqio's JSONLogger does.
   /// Nothing if `stop` became true on the way. Predictions are made with `weights`; scores are float32's, so a
   /// task that wants them is then a usage error.
   std::optional<TaskMetrics> run(int64_t step, const std::function<bool()>& stop,
                                  const Weights& weights = {});
-  /// Whether a metric wants scores by the model's own parameters, which a rank then has all of: on a GPU.
-  bool scores_whole() const { return scores_ && !Device::current().is_cpu(); }
   /// Of the last run.
   const std::vector<data::TaskOutputs>& outputs() const { return outputs_; }
 

@@ -26,8 +26,7 @@ class Answerer {
   Answerer(const InferenceConfig& config, const std::shared_ptr<const CheckpointReader>& checkpoint,
            SharedMemoryGroup* ranks, bool leads)
       : config_(config),
-        weights_((config.mode == "score" && !Device::current().is_cpu()) ||
-                         config.restore.fallback_seed
+        weights_(config.restore.fallback_seed
                      ? weights_of(config.weights, checkpoint)
                      : weights_to_generate(config.weights, checkpoint, ranks)) {
     weights_.ranks = ranks;
@@ -38,12 +37,9 @@ class Answerer {
     const std::string warning = initialized_text(
         load_for(weights_, *checkpoint, *config.model->model, config.restore.fallback_seed));
     if (leads) fmt::print(stderr, "{}", warning);
-    const bool scores = config.mode == "score";
-    if (!scores || Device::current().is_cpu()) {
-      predictor_.emplace(*config.model, std::nullopt, weights_);
-      if (!Device::current().is_cpu()) drop_packed(*config.model->model, weights_);
-    }
-    if (scores && config.model->config != nullptr)
+    predictor_.emplace(*config.model, std::nullopt, weights_);
+    if (!Device::current().is_cpu()) drop_packed(*config.model->model, weights_);
+    if (config.mode == "score" && config.model->config != nullptr)
       returns_intermediates_ = config.model->config->arguments(config.model->name + ".score_batch")
                                    .get<bool>("return_intermediates");
   }
@@ -52,8 +48,7 @@ class Answerer {
   std::vector<data::Inference> answer(const data::Batch& batch, Key key) const {
     std::vector<data::Inference> answers(static_cast<size_t>(batch.rows));
     if (config_.mode == "score") {
-      const auto tokens = predictor_ ? predictor_->score(batch.features)
-                                     : config_.model->model->score_tokens(batch.features);
+      const BaseModel::TokenScores tokens = predictor_->score(batch.features);
       const std::vector<double> scores = tokens.sums();
       for (size_t i = 0; i < answers.size(); ++i) {
         answers[i].score = scores[i];
@@ -263,8 +258,6 @@ int run_inference(const InferenceConfig& config, const Ranks& ranks,
                   const ProviderOf& provider_of) {
   config.check();
   const InferenceRanks division(ranks, model_ranks_of(config.partitioner.num_partitions, ranks));
-  division.check_whole(config.mode == "score" && !Device::current().is_cpu(),
-                       "infer: on a GPU scores");
   StopRequests stop({});
   const data::ProviderPtr provider = provider_of(config.dataset);
   if (config.verify_vocabs) verify_matching_vocabs(*config.model, *provider);

@@ -146,17 +146,13 @@ decoding::Decodes Predictor::predict(const HostArrays& batch, Key key) const {
 }
 
 BaseModel::TokenScores Predictor::score(const HostArrays& batch) const {
-  HostArray weights = unscaled_loss_weights(batch, {});
-  BaseModel::TokenScores tokens{
-      decoding::target_log_probs(*network_, batch, std::as_const(weights).as<float>()), {}};
-  for (size_t i = 0; const float w : std::as_const(weights).as<float>())
-    tokens.scores.as<float>()[i++] *= w;
-  tokens.weights = std::move(weights);
-  return tokens;
+  return device_ != nullptr ? decoding::score_tokens(device_->weights(), batch)
+                            : decoding::score_tokens(*network_, batch);
 }
 
 Metrics Predictor::losses(const BaseModel& model, const HostArrays& batch) const {
-  return decoding::eval_metrics(model, *network_, batch);
+  return device_ != nullptr ? decoding::eval_metrics(model, device_->weights(), batch)
+                            : decoding::eval_metrics(model, *network_, batch);
 }
 
 decoding::Answers Predictor::answer(const HostArrays& batch,

@@ -36,10 +36,9 @@ class Predictor {
   /// What each request gets, one a row of the batch, instead of the decode function's predictions.
   decoding::Answers answer(const HostArrays& batch,
                            std::vector<decoding::DecodingRequest> requests) const;
-  /// BaseModel::score_tokens by the packed parameters, on the CPU. (A GPU scores with the model's own, which a rank
-  /// then has all of.)
+  /// BaseModel::score_tokens by the packed parameters, in float32.
   BaseModel::TokenScores score(const HostArrays& batch) const;
-  /// BaseModel::eval_fn of the model that was packed, a dense one, on the CPU.
+  /// BaseModel::eval_fn of the model that was packed, on the CPU a dense one.
   Metrics losses(const BaseModel& model, const HostArrays& batch) const;
   int32_t eos_id() const { return options_.eos_id; }
 

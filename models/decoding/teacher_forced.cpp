@@ -7,6 +7,7 @@
 #include "models/decoding/cpu/cross_keys.h"
 #include "models/decoding/cpu/layer_parts.h"
 #include "models/decoding/cpu/team_barrier.h"
+#include "models/decoding/gpu/gpu_sequences.h"
 #include "models/features.h"
 
 namespace quintet::decoding {
@@ -221,6 +222,26 @@ Metrics eval_metrics(const BaseModel& model, const PackedNetwork& network,
     }
     return sums;
   });
+}
+
+Metrics eval_metrics(const BaseModel& model, const GpuWeights& network, const HostArrays& batch) {
+  const Alone alone;
+  return model.eval_fn(batch, run_targets(network, batch));
+}
+
+BaseModel::TokenScores score_tokens(const PackedNetwork& network, const HostArrays& batch) {
+  HostArray weights = unscaled_loss_weights(batch, {});
+  const auto w = std::as_const(weights).as<float>();
+  BaseModel::TokenScores tokens{target_log_probs(network, batch, w), {}};
+  const auto scores = tokens.scores.as<float>();
+  for (size_t i = 0; i < w.size(); ++i) scores[i] *= w[i];
+  tokens.weights = std::move(weights);
+  return tokens;
+}
+
+BaseModel::TokenScores score_tokens(const GpuWeights& network, const HostArrays& batch) {
+  const Alone alone;
+  return BaseModel::score_tokens(batch, run_targets(network, batch));
 }
 
 }  // namespace quintet::decoding

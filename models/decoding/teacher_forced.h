@@ -11,6 +11,7 @@
 #include "kernels/cross_entropy/token_loss.h"
 #include "models/base_model.h"
 #include "models/decoding/cpu/packed_network.h"
+#include "models/decoding/gpu/gpu_weights.h"
 
 namespace quintet::decoding {
 
@@ -34,7 +35,12 @@ std::vector<TargetLoss> target_losses(const PackedNetwork& network, const HostAr
 HostArray target_log_probs(const PackedNetwork& network, const HostArrays& batch,
                            std::span<const float> weights);
 
-/// BaseModel::eval_fn of the dense model whose parameters the network has.
+/// BaseModel::score_tokens of the network.
+BaseModel::TokenScores score_tokens(const PackedNetwork& network, const HostArrays& batch);
+BaseModel::TokenScores score_tokens(const GpuWeights& network, const HostArrays& batch);
+
+/// BaseModel::eval_fn of the model whose parameters the network has; on the CPU a dense one.
 Metrics eval_metrics(const BaseModel& model, const PackedNetwork& network, const HostArrays& batch);
+Metrics eval_metrics(const BaseModel& model, const GpuWeights& network, const HostArrays& batch);
 
 }  // namespace quintet::decoding

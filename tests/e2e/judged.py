@@ -1,7 +1,7 @@
 """What is evaluated, in gin.
 
 TASK: a task with a metric of predictions and one of scores: format(file=PATH of a .tsv, results=NUMBER or None).
-TRAINING_EVALUATOR: eval's losses of a tiny run: format(run=PATH, out=PATH).
+TRAINING_EVALUATOR: eval's losses of a tiny run: format(run=PATH, out=PATH). SWITCH_MODEL, behind it: of one with experts.
 """
 
 TASK = """
@@ -53,4 +53,9 @@ utils.DatasetConfig:
   shuffle = False
   seed = 0
 utils.RestoreCheckpointConfig.path = '{run}'
+"""
+
+SWITCH_MODEL = """
+include 'quintet/switch_tiny.gin'
+NUM_EMBEDDINGS = 384
 """

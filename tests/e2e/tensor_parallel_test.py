@@ -6,12 +6,12 @@ import os
 import pathlib
 import signal
 import subprocess
-import sys
 
 import e2e
 from e2e import QUINTET, quintet
 from judged import TASK as JUDGED
-from judged import TRAINING_EVALUATOR
+from judged import SWITCH_MODEL, TRAINING_EVALUATOR
+from peaks import MPIRUN, evaluation_peak
 from serving import FREE, Server, in_threads, serving, trained
 
 # Experts, over several panels; four heads, one a rank.
@@ -27,7 +27,6 @@ moe_partitioning.MoePjitPartitioner.num_expert_partitions = 2
 moe_partitioning.MoePjitPartitioner.num_partitions = 2
 """
 TEXTS = ["words: 1234", "number: nine", "words: 7", "words: 42", "number: twelve"]
-MPIRUN = ("mpirun", "--oversubscribe", "--allow-run-as-root", "-n")
 
 
 def ranks(count, *arguments, expect=0, **options):
@@ -155,15 +154,6 @@ def test_the_evaluation_inside_a_run_decodes_on_the_meshs_shards(folder):
         assert len(list((run / "inference_eval").glob("*.jsonl"))) >= 2
 
 
-PEAKS = """
-import json, os, resource, subprocess, sys
-done = subprocess.run(sys.argv[2:], stdin=subprocess.DEVNULL)
-peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-open(sys.argv[1] + os.environ["OMPI_COMM_WORLD_RANK"], "w").write(str(peak))
-sys.exit(done.returncode)
-"""
-
-
 def test_the_evaluation_inside_a_run_needs_a_ranks_share_of_memory(folder):
     sizes = [f"--gin.network.T5Config.{name}={size}" for name, size in (
         ("emb_dim", 512), ("num_heads", 8), ("head_dim", 64), ("mlp_dim", 4096), ("num_encoder_layers", 2), ("num_decoder_layers", 2))]
@@ -171,7 +161,7 @@ def test_the_evaluation_inside_a_run_needs_a_ranks_share_of_memory(folder):
     zero = ["--gin.partitioning.standard_logical_axis_rules.parameter_partitioning_dims=2",
             "--gin.partitioning.PjitPartitioner.logical_axis_rules=@partitioning.standard_logical_axis_rules()"]
     # A quarter, and one parameter at a time; all of it, gathered and packed, is twice the model.
-    assert evaluation_peak(folder, lambda *more: e2e.tiny(*more, *sizes, *zero)) < 0.75 * model_kib, model_kib
+    assert peak_of_four(folder, lambda *more: e2e.tiny(*more, *sizes, *zero)) < 0.75 * model_kib, model_kib
 
 
 def test_the_evaluation_inside_a_run_needs_a_ranks_share_of_the_experts(folder):
@@ -179,33 +169,18 @@ def test_the_evaluation_inside_a_run_needs_a_ranks_share_of_the_experts(folder):
              "--gin.NUM_ENCODER_LAYERS=1", "--gin.NUM_DECODER_LAYERS=1"]
     experts_kib = 2 * 3 * 16 * 256 * 1024 * 4 // 1024  # two layers of three parameters: 101 MB
     # A quarter, and a few experts at a time.
-    peak = evaluation_peak(folder, lambda *more: e2e.switch(*more, expert_mesh(folder), sizes=sizes))
+    peak = peak_of_four(folder, lambda *more: e2e.switch(*more, expert_mesh(folder), sizes=sizes))
     assert (folder / "run" / "model-info.txt").read_text().count("expert=16, embed=256, expert_mlp=1024)  partition spec ('expert', None, 'model')") >= 4
     assert peak < 0.55 * experts_kib, experts_kib
 
 
-def evaluation_peak(folder, train):
-    """KiB that evaluation adds to the peak of a run's rank: of four, which hold the model together."""
-    (folder / "pairs.tsv").write_text("a\tyes\nb\tno\n")
-    (folder / "judged.gin").write_text(JUDGED.format(file=folder / "pairs.tsv", results="None"))
-    run, peaks = folder / "run", {}
-    # After training nothing is left to do but to restore, and to evaluate where that is asked for.
-    for what, task in (("train", None), ("restore", None), ("evaluate", "judged")):  # judged: by predictions and by scores
-        cfg = "@infer_eval/utils.DatasetConfig()" if task else "None"
-        command = train(run, 3, f"--gin_file={folder}/judged.gin", f"--gin.train_script.train.infer_eval_dataset_cfg={cfg}")
-        if task:
-            command += [f"--gin.infer_eval/utils.DatasetConfig.mixture_or_task_name='{task}'", "--gin.train_script.train.run_eval_before_training=True",
-                        "--gin.infer_eval/utils.DatasetConfig.batch_size=2", "--gin.seqio.Evaluator.num_examples=2"]
-        done = subprocess.run([*MPIRUN, "4", sys.executable, "-c", PEAKS, str(folder / f"{what}-peak"), QUINTET, *map(str, command)],
-                              capture_output=True, timeout=240 * e2e.PATIENCE, stdin=subprocess.DEVNULL,
-                              env=dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive"))
-        assert done.returncode == 0, done
-        peaks[what] = max(int((folder / f"{what}-peak{rank}").read_text()) for rank in range(4))
-    quintet("eval", f"--model_dir={run}", "--batch_size=2", "--num_examples=2", f"--output_dir={folder / 'alone'}")
-    inside, alone = ((place / "inference_eval" / "judged-000003.jsonl").read_bytes() for place in (run, folder / "alone"))
+def peak_of_four(folder, train):
+    """KiB of a rank's peak that are the evaluation's, whose results are one rank's."""
+    peak = evaluation_peak(folder, 4, train)
+    quintet("eval", f"--model_dir={folder / 'run'}", "--batch_size=2", "--num_examples=2", f"--output_dir={folder / 'alone'}")
+    inside, alone = ((folder / place / "inference_eval" / "judged-000003.jsonl").read_bytes() for place in ("run", "alone"))
     assert inside == alone, (inside, alone)  # experts are large here, so that they come in several groups
-    print(f"peaks of a rank, KiB: {peaks}")
-    return peaks["evaluate"] - peaks["restore"]
+    return peak
 
 
 def test_what_cannot_be_shared_is_refused(folder):
@@ -216,6 +191,11 @@ def test_what_cannot_be_shared_is_refused(folder):
             (3, ["generate", f"--model_dir={run}", "words: 1"], "3 ranks for 2 attention heads")):
         refused = ranks(count, *arguments, expect=2).err
         assert words in refused, refused
+    (folder / "eval.gin").write_text(TRAINING_EVALUATOR.format(run=folder / "sparse", out=folder / "out") + SWITCH_MODEL)
+    quintet(*e2e.switch(folder / "sparse", 4))
+    refused = ranks(2, "eval", f"--gin_file={folder}/eval.gin", *e2e.SWITCH, "--gin.partitioning.PjitPartitioner.num_partitions=2",
+                    "--gin.utils.get_training_eval_datasets.eval_steps=1", expect=2).err
+    assert "losses of a model with experts are computed by ranks that have the whole model" in refused, refused
     warned = quintet(*infer, "--num_partitions=2", "--split=validation", "--checkpoint_period=1", expect=None).err
     assert "num_partitions = 2 has no effect: one rank holds the whole model" in warned, warned
 

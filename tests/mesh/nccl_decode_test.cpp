@@ -5,6 +5,7 @@
 
 #include "models/decoding/encoding.h"
 #include "models/decoding/predict.h"
+#include "models/decoding/teacher_forced.h"
 #include "tests/mesh/nccl_gpus.h"
 #include "tests/models/sparse_network.h"
 
@@ -15,6 +16,11 @@ using namespace decoding;
 
 constexpr int64_t kVocab = 37, kInputs = 6, kTargets = 8;
 constexpr double kTolerance = 2e-5;  // of the largest logit: sums are taken in another order
+const LossOptions kLoss{.label_smoothing = 0.1,
+                        .z_loss = 0.01,
+                        .loss_normalizing_factor = {},
+                        .aux_loss_factor = 0.5,
+                        .router_z_loss_factor = 0.1};
 
 template <class Config>
 Config small_config() {
@@ -34,10 +40,9 @@ struct Model {
   std::unique_ptr<BaseModel> model;
   std::map<std::string, HostArray> parameters = {};
 
-  explicit Model(const T5Config& c)
-      : Model(std::make_unique<EncoderDecoderModel>(c, LossOptions{})) {}
+  explicit Model(const T5Config& c) : Model(std::make_unique<EncoderDecoderModel>(c, kLoss)) {}
   explicit Model(const TransformerConfig& c)
-      : Model(std::make_unique<DecoderOnlyModel>(c, LossOptions{}, true)) {}
+      : Model(std::make_unique<DecoderOnlyModel>(c, kLoss, true)) {}
   explicit Model(std::unique_ptr<BaseModel> declared) : model(std::move(declared)) {
     for (const ParamInfo& info : model->parameters().all()) {
       std::vector<int64_t> sizes;
@@ -74,6 +79,21 @@ HostArrays batch_of(int64_t items, bool decoder_only) {
   return {{"encoder_input_tokens", inputs},
           {"decoder_input_tokens", targets},
           {"decoder_causal_attention", prefix}};
+}
+
+/// The same with targets, some of which end early.
+HostArrays with_targets(int64_t items, bool decoder_only) {
+  HostArrays batch = batch_of(items, decoder_only);
+  HostArray targets(DType::i32, {items, kTargets}), inputs = targets;
+  for (int64_t i = 0; i < items; ++i)
+    for (int64_t t = 0; t < kTargets - i; ++t) {
+      const auto at = static_cast<size_t>(i * kTargets + t);
+      targets.as<int32_t>()[at] = static_cast<int32_t>(2 + (5 * i + 3 * t) % (kVocab - 2));
+      inputs.as<int32_t>()[at] = t == 0 ? 0 : targets.as<int32_t>()[at - 1];
+    }
+  batch["decoder_target_tokens"] = targets;
+  batch["decoder_input_tokens"] = inputs;
+  return batch;
 }
 
 /// What a rank makes of some inputs.
@@ -135,6 +155,25 @@ double difference(const std::vector<float>& got, const std::vector<float>& want)
     largest = std::max(largest, std::abs(static_cast<double>(want[i])));
   }
   return largest == 0 ? most : most / largest;
+}
+
+/// Scores, then metrics of losses.
+std::vector<float> numbers_of(const BaseModel::TokenScores& tokens, const Metrics& metrics) {
+  const auto scores = tokens.scores.as<float>();
+  std::vector<float> numbers(scores.begin(), scores.end());
+  for (const auto& [name, metric] : metrics)
+    numbers.push_back(static_cast<float>(metric.total / metric.count));
+  return numbers;
+}
+
+/// A model with experts whose heads four ranks can share.
+Model sparse_model(const SparseOptions& options) {
+  const auto of = [&]<class Config>(Config config) {
+    config.num_heads = 4;
+    return Model(config);
+  };
+  return options.decoder_only ? of(sparse_config<TransformerConfig>(options))
+                              : of(sparse_config<T5Config>(options));
 }
 
 class TogetherOnGpus : public NcclGraphs {
@@ -200,19 +239,38 @@ TEST_F(TogetherOnGpus, ADecoderGivesOneGpusAnswers) {
 
 // Each has its columns of every expert.
 TEST_F(TogetherOnGpus, ExpertsGiveOneGpusAnswers) {
-  const auto model_of = [](SparseOptions options) {
-    const auto of = [&]<class Config>(Config config) {
-      config.num_heads = 4;
-      return Model(config);
-    };
-    return options.decoder_only ? of(sparse_config<TransformerConfig>(options))
-                                : of(sparse_config<T5Config>(options));
-  };
-  const Model model = model_of({.chosen = 2, .gated = true, .extra = true});
+  const Model model = sparse_model({.chosen = 2, .gated = true, .extra = true});
   for (const int64_t items : {3, 11}) expect_one_gpus(2, model, WeightType::f32, items);
   expect_one_gpus(2, model, WeightType::int8);
-  expect_one_gpus(2, model_of({.encoder = Router::experts_choose}), WeightType::f32);
-  expect_one_gpus(2, model_of({.decoder_only = true, .router_bias = true}), WeightType::f32);
+  expect_one_gpus(2, sparse_model({.encoder = Router::experts_choose}), WeightType::f32);
+  expect_one_gpus(2, sparse_model({.decoder_only = true, .router_bias = true}), WeightType::f32);
+}
+
+// Of the model's own parameters, by its own layers.
+TEST_F(TogetherOnGpus, ScoresAndLossesAreOneGpus) {
+  T5Config tied = small_config<T5Config>();
+  tied.logits_via_embedding = tied.scale_attn_logits = true;
+  tied.shared_relative_position_bias = false;
+  const auto expect_one = [&](const Model& model) {
+    const HostArrays batch = with_targets(4, model.decoder_only());
+    const Got alone = on_one(model, [&](const Group&) {
+      return Got{.logits =
+                     numbers_of(model.model->score_tokens(batch), model.model->eval_fn(batch))};
+    });
+    const std::vector<Got> got = together(2, [&](const Group& ranks) {
+      const GpuWeights network(*model.model, model.weights(WeightType::f32, ranks));
+      return Got{.logits = numbers_of(score_tokens(network, batch),
+                                      eval_metrics(*model.model, network, batch))};
+    });
+    EXPECT_EQ(got[1].logits, got[0].logits);
+    ASSERT_EQ(got[0].logits.size(), alone.logits.size());
+    for (size_t i = 0; i < alone.logits.size(); ++i)
+      EXPECT_NEAR(got[0].logits[i], alone.logits[i], kTolerance * (1 + std::abs(alone.logits[i])));
+  };
+  expect_one(Model(tied));
+  expect_one(Model(small_config<TransformerConfig>()));
+  expect_one(sparse_model({.chosen = 2, .gated = true, .extra = true}));
+  expect_one(sparse_model({.decoder_only = true, .encoder = {}}));
 }
 
 // Parts of sums are rounded before they are added.

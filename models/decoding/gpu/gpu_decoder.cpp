@@ -15,7 +15,6 @@
 #include "models/decoding/gpu/gpu_sequences.h"
 #include "models/decoding/gpu/repeated_work.h"
 #include "models/features.h"
-#include "runtime/execution/tape.h"
 
 namespace quintet::decoding {
 namespace {
@@ -25,12 +24,6 @@ DecodeCache cache(const Tensor& keys, const Tensor& values, int64_t sequence_str
                   int64_t head_stride, int64_t token_stride, int64_t max_length) {
   return {at(keys, 0), at(values, 0), sequence_stride, head_stride, token_stride, max_length};
 }
-
-/// During a training run: nothing is recorded for gradients, and the mesh's rules place nothing.
-struct Alone {
-  const Tape::Recording paused{nullptr};
-  const ContextMember<&ExecutionContext::sharding> unsharded{nullptr};
-};
 
 }  // namespace
 

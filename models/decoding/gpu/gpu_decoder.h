@@ -37,6 +37,7 @@ class GpuDecoder : public TokenModel {
   void begin_prefix(std::span<const int32_t> tokens, int64_t batch, int64_t length,
                     std::span<const int32_t> prefix, bool bidirectional,
                     const CacheOptions& options);
+  const GpuWeights& weights() const { return *weights_; }
   int64_t vocab_size() const override { return weights_->spec.vocab_size; }
   std::span<float> step(const StepInput& input) override;
   std::vector<RowSummary> step_greedily(const StepInput& input, bool log_sums) override;

@@ -5,13 +5,15 @@
 namespace quintet::decoding {
 
 Tensor through_experts(const GpuWeights& network, const GpuForm::Experts& experts, const Tensor& h,
-                       const ops::RouteOptions& routing) {
+                       const ops::RouteOptions& routing, std::vector<LayerRouting>* routings) {
   const GpuForm::Mlp& mlp = experts.mlp;
   const ops::Routed routed = ops::route(h, experts.router, experts.router_bias, routing);
   Tensor y = ops::dispatch(h, routed);  // [batch, rows, embed], packed by expert
   y = ops::experts_in(y, routed.offsets, mlp.wi_0, mlp.wi_1, mlp.activations);
   y = ops::combine(ops::grouped_matmul(y, routed.offsets, mlp.wo), routed);
   network.sum(y);
+  if (routings != nullptr)
+    routings->push_back({routed.auxiliary_loss, routed.z_loss, routed.counts, routed.load});
   return y;
 }
 

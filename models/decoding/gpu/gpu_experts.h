@@ -6,9 +6,11 @@
 
 namespace quintet::decoding {
 
-/// What experts of a network make of h [batch, length, embed], normalized; the same axes.
+/// What experts of a network make of h [batch, length, embed], normalized; the same axes. Adds to
+/// `routings` where they are not null.
 Tensor through_experts(const GpuWeights& network, const GpuForm::Experts& experts, const Tensor& h,
-                       const ops::RouteOptions& routing);
+                       const ops::RouteOptions& routing,
+                       std::vector<LayerRouting>* routings = nullptr);
 
 /// x + experts of rms_norm(x, norm); x: [rows, embed]. Of many rows: few take kernels of their
 /// own (gpu_products.h).

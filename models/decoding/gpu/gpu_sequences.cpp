@@ -2,19 +2,40 @@
 
 #include "models/decoding/gpu/gpu_experts.h"
 #include "models/decoding/network/layer.h"
+#include "models/features.h"
 
 namespace quintet::decoding {
 namespace {
 
 const std::vector<std::string> kTokenAxes{axis::kBatch, axis::kLength};
 
+/// Of projections side by side, [.., 3 width]: one of the three.
+Tensor third(const Tensor& joined, int64_t index) {
+  Spec spec = joined.spec();
+  spec.axes.back().size /= 3;
+  const Tensor one(spec);
+  const int64_t bytes = spec.axes.back().size * size_of(spec.dtype);
+  Device::current().copy({.to = one.raw(),
+                          .from = joined.raw() + index * bytes,
+                          .bytes = bytes,
+                          .counts = {1, one.bytes() / bytes},
+                          .to_strides = {0, bytes},
+                          .from_strides = {0, 3 * bytes}});
+  return one;
+}
+
 /// A layer over whole sequences (layer.h).
 struct SequenceBackend {
   const GpuWeights& weights;
   const StackSpec& stack;
-  const ops::AttentionMask mask;
-  const PrefixSink sink;           // or empty
-  Tensor x;                        // [batch, length, embed]
+  ops::AttentionMask mask;
+  Tensor x;                         // [batch, length, embed]
+  Tensor token_mask{};              // int32 [batch, length]: 0 for padding read as zeros; or absent
+  PrefixSink sink{};                // or empty
+  Tensor encoded{};                 // what cross-attention reads
+  ops::AttentionMask cross_mask{};  // of it
+  // Where layers are those of evaluation, whose experts have capacities: what these leave. Else null.
+  std::vector<LayerRouting>* routings = nullptr;
   Tensor residual{};               // likewise: what the next norm adds to x; absent at first
   Tensor query{}, key{}, value{};  // [batch, length, joined_kv]; query: attention's result, too
 
@@ -25,11 +46,19 @@ struct SequenceBackend {
     else
       sum = ops::add_rms_norm(x, residual, norm);
     x = sum.x_new;
-    return stack.masks_padding ? ops::mask_tokens(sum.out, mask.query_segments) : sum.out;
+    return token_mask.absent() ? sum.out : ops::mask_tokens(sum.out, token_mask);
   }
   void project(size_t i, const GpuAttention& attention) {
     const Tensor h = normed(attention.norm);
-    const std::vector<GpuMatrix>& parts = attention.in.parts;
+    const auto& [parts, joined] = attention.in;
+    if (parts.empty()) {  // of a decoder whose steps alone were to be computed
+      query = ops::matmul(h, joined);
+      if (!attention.key_value.parts.empty()) return;  // cross-attention's
+      key = third(query, 1);
+      value = third(query, 2);
+      query = third(query, 0);
+      return;
+    }
     key = ops::matmul(h, parts[1]);
     value = ops::matmul(h, parts[2]);
     if (sink) sink(i, key, value);
@@ -41,7 +70,11 @@ struct SequenceBackend {
                             .max_distance = stack.layer.max_distance,
                             .bidirectional = stack.is_encoder});
   }
-  void attend_cross(size_t) { QT_ASSERT(false); }  // whole sequences are encoders' and prefixes
+  void attend_cross(size_t i) {
+    const std::vector<GpuMatrix>& parts = weights.decoder.layers[i].cross->key_value.parts;
+    query = ops::attention(query, ops::matmul(encoded, parts[0]), ops::matmul(encoded, parts[1]),
+                           {}, cross_mask, {.num_heads = stack.layer.num_heads});
+  }
   void add_product(const GpuMatrix& matrix) {
     residual = ops::matmul(query, matrix);
     weights.sum(residual);
@@ -53,7 +86,15 @@ struct SequenceBackend {
   void add_mlp(const Tensor& norm, const GpuForm::Experts& experts) {
     const Tensor h = normed(norm);
     residual =
-        through_experts(weights, experts, h, inference_routing(experts.moe, h.size(0), h.size(1)));
+        through_experts(weights, experts, h,
+                        routings == nullptr ? inference_routing(experts.moe, h.size(0), h.size(1))
+                                            : routing_of(experts.moe, h.size(0), h.size(1), false),
+                        routings);
+  }
+  /// The stack's output.
+  Tensor run(const StackWeights<GpuForm>& layers) {
+    run_layers(*this, layers);
+    return normed(layers.norm);
   }
 };
 
@@ -71,31 +112,61 @@ HostArray marks_of(std::span<const int32_t> prefix, int64_t length) {
   return marks;
 }
 
+Tensor encode(const GpuWeights& weights, const Tensor& ids, const Tensor& marks,
+              std::vector<LayerRouting>* routings) {
+  const StackSpec& stack = *weights.spec.encoder;
+  return SequenceBackend{.weights = weights,
+                         .stack = stack,
+                         .mask = {.query_segments = marks, .key_segments = marks, .prefix = {}},
+                         .x = embedded(weights.encoder_embedding, ids),
+                         .token_mask = stack.masks_padding ? marks : Tensor(),
+                         .routings = routings}
+      .run(weights.encoder);
+}
+
 }  // namespace
 
 Tensor encode(const GpuWeights& weights, const HostArray& tokens, const HostArray& segments) {
-  const Tensor ids = Tensor::from_host(tokens, kTokenAxes);
-  const Tensor marks = Tensor::from_host(segments, kTokenAxes);
-  SequenceBackend backend{weights,
-                          *weights.spec.encoder,
-                          {.query_segments = marks, .key_segments = marks, .prefix = {}},
-                          {},
-                          embedded(weights.encoder_embedding, ids)};
-  run_layers(backend, weights.encoder);
-  return backend.normed(weights.encoder.norm);
+  return encode(weights, Tensor::from_host(tokens, kTokenAxes),
+                Tensor::from_host(segments, kTokenAxes), nullptr);
+}
+
+TargetOutput run_targets(const GpuWeights& weights, const HostArrays& batch) {
+  const ModelSpec& spec = weights.spec;
+  const Rows rows = Rows::all(batch);
+  std::vector<LayerRouting> routings;
+  const Tensor segments =
+      mask_segments(batch, "decoder_target_tokens", "decoder_segment_ids", rows);
+  SequenceBackend backend{
+      .weights = weights,
+      .stack = spec.decoder,
+      .mask = {.query_segments = segments, .key_segments = segments, .prefix = {}, .causal = true},
+      .x = embedded(weights.embedding, rows_of(batch, rows, "decoder_input_tokens")),
+      .token_mask = spec.decoder.masks_padding ? decoder_token_mask(batch, rows) : Tensor(),
+      .routings = &routings};
+  if (spec.encoder) {
+    const Tensor inputs = mask_segments(batch, "encoder_input_tokens", "encoder_segment_ids", rows);
+    backend.encoded =
+        encode(weights, rows_of(batch, rows, "encoder_input_tokens"), inputs, &routings);
+    backend.cross_mask = {.query_segments = segments, .key_segments = inputs, .prefix = {}};
+  } else if (spec.inputs_bidirectional_attention && batch.contains("decoder_causal_attention")) {
+    backend.mask.prefix = rows_of(batch, rows, "decoder_causal_attention");
+  }
+  const Tensor hidden = backend.run(weights.decoder);
+  return {hidden, {weights.logits, spec.logits_via_embedding, spec.logit_scale()}, routings};
 }
 
 void run_prefix(const GpuWeights& weights, const HostArray& tokens, std::span<const int32_t> prefix,
                 bool bidirectional, const PrefixSink& sink) {
   const Tensor marks = Tensor::from_host(marks_of(prefix, tokens.shape[1]), kTokenAxes);
-  SequenceBackend backend{weights,
-                          weights.spec.decoder,
-                          {.query_segments = marks,
-                           .key_segments = marks,
-                           .prefix = bidirectional ? marks : Tensor(),
-                           .causal = true},
-                          sink,
-                          embedded(weights.embedding, Tensor::from_host(tokens, kTokenAxes))};
+  SequenceBackend backend{.weights = weights,
+                          .stack = weights.spec.decoder,
+                          .mask = {.query_segments = marks,
+                                   .key_segments = marks,
+                                   .prefix = bidirectional ? marks : Tensor(),
+                                   .causal = true},
+                          .x = embedded(weights.embedding, Tensor::from_host(tokens, kTokenAxes)),
+                          .sink = sink};
   run_layers(backend, weights.decoder);
 }
 
