@@ -36,7 +36,7 @@ struct SequenceBackend {
   ops::AttentionMask cross_mask{};  // of it
   // Where layers are those of evaluation, whose experts have capacities: what these leave. Else null.
   std::vector<LayerRouting>* routings = nullptr;
-  Tensor residual{};               // likewise: what the next norm adds to x; absent at first
+  Tensor residual{};  // [batch, length, embed] that the next norm adds to x; absent at first
   Tensor query{}, key{}, value{};  // [batch, length, joined_kv]; query: attention's result, too
 
   Tensor normed(const Tensor& norm) {

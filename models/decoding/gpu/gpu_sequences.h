@@ -1,6 +1,6 @@
 #pragma once
-// Whole sequences on the current device: an encoder's inputs, and the beginnings of sequences that a
-// decoder without encoder reads at once. Matrices in fewer bits are each dequantized for their product: for
+// Whole sequences on the current device: an encoder's inputs, given targets, and the beginnings of sequences that
+// a decoder without encoder reads at once. Matrices in fewer bits are each dequantized for their product: for
 // one in a byte 3 bytes a weight are moved beside the 2 that the product reads in bfloat16.
 
 #include <functional>
