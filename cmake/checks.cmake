@@ -7,7 +7,7 @@ function(quintet_refuse_protobuf)
     get_target_property(type ${target} TYPE)
     if(type MATCHES "STATIC_LIBRARY|SHARED_LIBRARY|EXECUTABLE")
       get_target_property(libraries ${target} LINK_LIBRARIES)
-      list(REMOVE_ITEM libraries quintet_protobuf)
+      list(REMOVE_ITEM libraries Quintet::protobuf)
       if("${libraries}" MATCHES "protobuf")
         message(FATAL_ERROR "${target} links a protobuf (${libraries}) that crashes beside SentencePiece. "
                             "Use quintet_messages of cmake/protobuf.cmake, which links a hidden one.")

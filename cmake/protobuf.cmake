@@ -6,22 +6,15 @@
 # *.pb.h outside of these libraries are compiled with -fvisibility=hidden (quintet_hide_protobuf).
 # Debian's archive is not position-independent: a shared library cannot hold it. What such a library must be able to
 # read, SentencePiece's models, goes through data/vocabularies/proto_wire.h instead.
+# The library itself, with what hides it, is Quintet::protobuf of cmake/dependencies.cmake.
 find_program(QUINTET_PROTOC protoc)
-find_library(QUINTET_PROTOBUF_LIBRARY libprotobuf-lite.a)
 find_path(QUINTET_PROTOBUF_INCLUDE_DIR google/protobuf/message_lite.h)
-if(NOT QUINTET_PROTOC OR NOT QUINTET_PROTOBUF_LIBRARY OR NOT QUINTET_PROTOBUF_INCLUDE_DIR)
-  message(FATAL_ERROR "protoc, libprotobuf-lite.a or <google/protobuf/message_lite.h> is missing: apt-get install "
-                      "libprotobuf-dev protobuf-compiler, or run scripts/quickstart")
+if(NOT QUINTET_PROTOC OR NOT QUINTET_PROTOBUF_INCLUDE_DIR)
+  message(FATAL_ERROR "protoc or <google/protobuf/message_lite.h> is missing: apt-get install libprotobuf-dev "
+                      "protobuf-compiler, or run scripts/quickstart")
 endif()
-
 file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/protobuf)
-add_library(quintet_protobuf STATIC IMPORTED GLOBAL)
-set_target_properties(quintet_protobuf PROPERTIES IMPORTED_LOCATION ${QUINTET_PROTOBUF_LIBRARY})
-# Dependencies stand behind what depends on them. --as-needed: few programs need SentencePiece.
-target_link_libraries(quintet_protobuf INTERFACE sentencepiece sentencepiece_train)
-target_include_directories(quintet_protobuf SYSTEM INTERFACE ${QUINTET_PROTOBUF_INCLUDE_DIR} ${CMAKE_BINARY_DIR}/protobuf)
-target_link_options(quintet_protobuf INTERFACE LINKER:--as-needed
-                    LINKER:--exclude-libs,libprotobuf-lite.a:libquintet_data.a:libquintet_runtime.a:libquintet_checkpoint.a)
+target_include_directories(Quintet::protobuf SYSTEM INTERFACE ${QUINTET_PROTOBUF_INCLUDE_DIR} ${CMAKE_BINARY_DIR}/protobuf)
 
 # quintet_messages(TARGET FILE.proto ...): adds the messages, which code includes as "FILE.pb.h" from the root.
 function(quintet_messages target)
@@ -34,7 +27,7 @@ function(quintet_messages target)
     target_sources(${target} PRIVATE ${generated}.cc ${generated}.h)
     set_source_files_properties(${generated}.cc PROPERTIES COMPILE_OPTIONS -w SKIP_PRECOMPILE_HEADERS ON)
   endforeach()
-  target_link_libraries(${target} PUBLIC quintet_protobuf)
+  target_link_libraries(${target} PUBLIC Quintet::protobuf)
 endfunction()
 
 function(quintet_hide_protobuf target)

@@ -72,10 +72,12 @@ std::vector<double> counts_of(const HostArrays& batch, Rows rows, const CountedF
   return counts;
 }
 
-/// T5X's compute_base_metrics. `features`: see BaseModel::counted_features.
-Metrics base_metrics(const HostArrays& batch, Rows rows, const CountedFeatures& features,
-                     const LossNormalizingFactor& factor, const BaseModel::LossSums& sums) {
-  const std::vector<double> counts = counts_of(batch, rows, features, factor);
+}  // namespace
+
+Metrics BaseModel::base_metrics(const HostArrays& batch, Rows rows, const LossSums& sums) const {
+  const CountedFeatures features = counted_features(batch);
+  const std::vector<double> counts =
+      counts_of(batch, rows, features, options_.loss_normalizing_factor);
   const double batch_size =
       static_cast<double>(rows.end - rows.begin) * static_cast<double>(batch_part().count);
   const double all_targets =
@@ -105,8 +107,6 @@ Metrics base_metrics(const HostArrays& batch, Rows rows, const CountedFeatures& 
   return metrics;
 }
 
-}  // namespace
-
 Rows Rows::all(const HostArrays& batch) {
   return {0, feature(batch, "decoder_target_tokens").shape[0]};
 }
@@ -132,12 +132,11 @@ LossOutput BaseModel::loss_of(const TargetOutput& of, const HostArrays& batch, R
        .z_loss = options_.z_loss,
        .logit_scale = logits.logit_scale,
        .tied = logits.tied});
-  LossOutput output{
-      result.loss, [rows, result, counted = counted_features(batch),
-                    factor = options_.loss_normalizing_factor](const HostArrays& from) {
-        return base_metrics(from, rows, counted, factor,
-                            {result.loss.item(), result.z_loss.item(), result.correct.item()});
-      }};
+  LossOutput output{result.loss, [this, rows, result](const HostArrays& from) {
+                      return base_metrics(
+                          from, rows,
+                          {result.loss.item(), result.z_loss.item(), result.correct.item()});
+                    }};
   if (of.routings.empty()) return output;
   return with_routings(std::move(output), of.routings, train);
 }
@@ -203,10 +202,8 @@ Metrics BaseModel::eval_fn(const HostArrays& batch, const TargetOutput& output) 
 Metrics BaseModel::eval_fn(
     const HostArrays& batch,
     const std::function<LossSums(std::span<const float> weights)>& sums_of) const {
-  const LossNormalizingFactor& factor = options_.loss_normalizing_factor;
-  const HostArray weights = scaled_weights(batch, factor);
-  return base_metrics(batch, Rows::all(batch), counted_features(batch), factor,
-                      sums_of(weights.as<float>()));
+  const HostArray weights = scaled_weights(batch, options_.loss_normalizing_factor);
+  return base_metrics(batch, Rows::all(batch), sums_of(weights.as<float>()));
 }
 
 std::vector<double> BaseModel::TokenScores::sums() const {

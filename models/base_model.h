@@ -61,6 +61,8 @@ class BaseModel {
   /// ranks. With a tape recording, the loss can be differentiated. Throws kData naming a missing
   /// feature.
   LossOutput loss_fn(const HostArrays& batch, Rows rows, const Context& context) const;
+  /// Whether loss_of is another than T5X's: evaluation then asks it, and does not sum T5X's losses itself.
+  virtual bool has_own_loss() const { return false; }
   /// Before a step on `batch` (null: this rank has none): what the loss counts in the rows of all ranks
   /// joins the batch (kStepCounts), and the ranks' flags are agreed on, in one collective.
   StepFlags agree(HostArrays* batch, int64_t microbatches, const StepFlags& own) const;
@@ -101,13 +103,16 @@ class BaseModel {
   virtual std::vector<std::pair<std::string, std::string>> counted_features(
       const HostArrays& batch) const = 0;
 
+  /// The loss of what the network has made of a microbatch: T5X's.
+  virtual LossOutput loss_of(const TargetOutput& output, const HostArrays& batch, Rows rows,
+                             bool train) const;
+  /// T5X's compute_base_metrics from the sums of a microbatch's losses.
+  Metrics base_metrics(const HostArrays& batch, Rows rows, const LossSums& sums) const;
   /// Throws a usage error for a dtype that models do not compute in.
   void set_compute_dtype(const std::string& dtype);
   Parameters parameters_;
 
  private:
-  LossOutput loss_of(const TargetOutput& output, const HostArrays& batch, Rows rows,
-                     bool train) const;
   /// Adds the routers' losses and metrics of T5X's contrib.moe; in training also the experts' load.
   LossOutput with_routings(LossOutput output, const std::vector<LayerRouting>& routings,
                            bool train) const;

@@ -29,6 +29,8 @@ LossNormalizingFactor factor_from(const gin::Value& value, const gin::Where& whe
   return gin::as<double>(value, where);
 }
 
+}  // namespace
+
 LossOptions loss_options(const gin::Arguments& args) {
   return {.label_smoothing = args.get<double>("label_smoothing"),
           .z_loss = args.get<double>("z_loss"),
@@ -54,14 +56,23 @@ std::shared_ptr<ConfiguredModel> configured(const gin::Arguments& args,
   return result;
 }
 
-const std::vector<gin::Param> kSharedParams = {
-    {"optimizer_def"},        {"decode_fn", nullptr}, {"feature_converter_cls", nullptr},
-    {"label_smoothing", 0.0}, {"z_loss", 0.0},        {"loss_normalizing_factor", nullptr}};
-
-std::vector<gin::Param> with_shared(std::vector<gin::Param> params) {
-  params.insert(params.end(), kSharedParams.begin(), kSharedParams.end());
-  return params;
+std::vector<gin::Param> with_shared(std::vector<gin::Param> own) {
+  const std::vector<gin::Param> shared = {
+      {"optimizer_def"},        {"decode_fn", nullptr}, {"feature_converter_cls", nullptr},
+      {"label_smoothing", 0.0}, {"z_loss", 0.0},        {"loss_normalizing_factor", nullptr}};
+  own.insert(own.end(), shared.begin(), shared.end());
+  return own;
 }
+
+void add_model_methods(gin::Registry& registry, const std::string& model) {
+  std::vector<gin::Param> predict = {
+      {"num_decodes", nullptr}, {"return_all_decodes", nullptr}, {"decoder_params", nullptr}};
+  if (!model.ends_with(".DecoderOnlyModel")) predict.emplace_back("prompt_with_targets", false);
+  registry.add_method(model + ".predict_batch_with_aux", predict);
+  registry.add_method(model + ".score_batch", {{"return_intermediates", false}});
+}
+
+namespace {
 
 /// Of scalable_t5, where it is True unless bound. The function is the same, the parameters are stacked.
 void refuse_scan_layers(T5Config&, const gin::Value& value, const gin::Where& where) {
@@ -141,13 +152,8 @@ void register_models(gin::Registry& registry) {
                  return gin::Value::object(configured(args, model, "vocabulary", "vocabulary"));
                });
   for (const std::string model : {"t5x.models.EncoderDecoderModel", "t5x.models.DecoderOnlyModel",
-                                  "t5x.contrib.moe.models.MoeEncoderDecoderModel"}) {
-    std::vector<gin::Param> predict = {
-        {"num_decodes", nullptr}, {"return_all_decodes", nullptr}, {"decoder_params", nullptr}};
-    if (!model.ends_with(".DecoderOnlyModel")) predict.emplace_back("prompt_with_targets", false);
-    registry.add_method(model + ".predict_batch_with_aux", predict);
-    registry.add_method(model + ".score_batch", {{"return_intermediates", false}});
-  }
+                                  "t5x.contrib.moe.models.MoeEncoderDecoderModel"})
+    add_model_methods(registry, model);
   for (const std::string which : {"input", "output"})
     registry.add("t5x.models.get_" + which + "_vocabulary", {{"model"}},
                  [which](const gin::Arguments& args) -> gin::Value {

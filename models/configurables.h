@@ -36,4 +36,15 @@ struct ConfiguredModel {
 
 void register_models(gin::Registry& registry);
 
+/// For models registered elsewhere (docs/extend.md): the parameters that models of t5x.models share, behind `own`;
+std::vector<gin::Param> with_shared(std::vector<gin::Param> own);
+/// the loss arguments among them;
+LossOptions loss_options(const gin::Arguments& args);
+/// what the configurable is to give: `input` and `output` name its parameters that are vocabularies;
+std::shared_ptr<ConfiguredModel> configured(const gin::Arguments& args,
+                                            std::shared_ptr<BaseModel> model,
+                                            const std::string& input, const std::string& output);
+/// and its methods, which predictions and scores read.
+void add_model_methods(gin::Registry& registry, const std::string& model);
+
 }  // namespace quintet

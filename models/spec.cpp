@@ -31,6 +31,13 @@ ModelSpec spec_of(const TransformerConfig& config, bool inputs_bidirectional_att
           .decoder = {.layer = config, .num_layers = config.num_layers, .sparse = config.sparse}};
 }
 
+void refuse_own_network(const ModelSpec& spec) {
+  QT_CHECK(!spec.own_network,
+           "this model has a network of its own, which trains and is evaluated teacher-forced; it "
+           "generates, serves and converts nothing (train_script.train.infer_eval_dataset_cfg = "
+           "None leaves predictions out of a run)");
+}
+
 double ModelSpec::logit_scale() const {
   return logits_via_embedding ? 1.0 / std::sqrt(static_cast<double>(emb_dim())) : 1;
 }

@@ -40,6 +40,8 @@ struct ModelSpec {
   bool logits_via_embedding = false;            // tied; else a kernel of their own
   bool separate_embeddings = false;             // a table for each stack; else one for both
   bool inputs_bidirectional_attention = false;  // of a decoder without encoder: its prefix
+  bool own_network =
+      false;  // other layers than those below: it trains, and nothing else can run it
   std::optional<StackSpec> encoder{};
   StackSpec decoder{};
 
@@ -65,6 +67,9 @@ struct ModelSpec {
            "token_embedder/embedding";
   }
 };
+
+/// For what runs layers by their description: throws a usage error if they are not those described.
+void refuse_own_network(const ModelSpec& spec);
 
 ModelSpec spec_of(const T5Config& config);
 ModelSpec spec_of(const TransformerConfig& config, bool inputs_bidirectional_attention = false);

@@ -7,7 +7,9 @@
 // A verb reads its flags with apps/flags/command_line.h and calls the folder that does the work. Results
 // go to stdout, everything else to stderr; what is the user's to mend is thrown as quintet::Error.
 
-#include <span>
+#include <vector>
+
+#include "apps/flags/command.h"
 
 // VERB(name, what it does, an example)
 #define QUINTET_VERBS(VERB)                                                                \
@@ -40,12 +42,20 @@
   VERB(tokenizer, "trains SentencePiece models; text to ids and back",                     \
        "quintet tokenizer train --input a.txt --vocab_size 8000 --model_prefix a")         \
   VERB(bench, "times training, generation and more; prints JSON objects",                  \
-       "quintet bench train --model=t5_1_1_small --batch=8 --inputs=256 --targets=64")
+       "quintet bench train --model=t5_1_1_small --batch=8 --inputs=256 --targets=64")     \
+  VERB(completion, "prints a script that completes verbs and flags in bash or zsh",        \
+       "quintet completion bash > quintet.bash")                                           \
+  VERB(man, "prints manual pages", "quintet man train > quintet-train.1")
 
 namespace quintet {
 
 #define QUINTET_DECLARE(name, summary, example) int run_##name(std::span<char* const> args);
 QUINTET_VERBS(QUINTET_DECLARE)
 #undef QUINTET_DECLARE
+
+/// All of them and their parts, in the order of --help.
+std::vector<Command> all_commands();
+std::vector<Command> bench_commands();
+std::vector<Command> tokenizer_commands();
 
 }  // namespace quintet

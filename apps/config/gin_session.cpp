@@ -24,15 +24,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Where the gin files are: beside the program in a build folder of a checkout, else where they were
-/// when it was built.
+constexpr const char* kConfigs = "share/quintet/configs";
+constexpr int kFoldersAbove = 4;  // build/tests/apps/apps_test
+
+/// In a folder above the program: installed, that is ../share; a build folder has a link to the source
+/// tree's. Else of the package that the program was linked from.
 fs::path configs_folder() {
   if (const char* folder = std::getenv("QUINTET_CONFIGS")) return folder;
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  const fs::path beside = program.parent_path().parent_path() / "models" / "configs";
-  if (!error && fs::is_directory(beside, error)) return beside;
-  return fs::path(QUINTET_SOURCE_DIR) / "models" / "configs";
+  fs::path above = program.parent_path();
+  for (int i = 0; i < kFoldersAbove; ++i, above = above.parent_path())
+    if (const fs::path folder = above / kConfigs; fs::is_directory(folder, error)) return folder;
+  return additions().configs.empty() ? program.parent_path().parent_path() / kConfigs
+                                     : fs::path(additions().configs);
 }
 
 }  // namespace
@@ -59,6 +64,12 @@ void register_everything(gin::Registry& registry, EntryPoints entry_points) {
   register_inference(registry, std::move(entry_points.infer));
   // Python modules that T5X's gin files import for the tasks they define; ours are built in or written in gin.
   registry.add_module("t5x.contrib.gpu.scripts_gpu.seqio_tasks");
+  if (additions().configurables) additions().configurables(registry);
+}
+
+Additions& additions() {
+  static Additions of_program;
+  return of_program;
 }
 
 GinSession::GinSession(const gin::CommandLine& command_line, EntryPoints entry_points,

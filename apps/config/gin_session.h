@@ -16,14 +16,23 @@
 
 namespace quintet {
 
-/// All configurables of all folders. Entry points are the bodies of train_script.train,
+/// What a program of others adds to this one (apps/cli/program.h); set before a verb runs.
+struct Additions {
+  std::function<void(gin::Registry&)> configurables = {};  // registers its own
+  std::string configs = {};  // where the gin files are, unless they are above the program
+  std::string commit = {};   // for --version
+};
+Additions& additions();
+
+/// All configurables of all folders, and the program's own. Entry points are the bodies of train_script.train,
 /// eval_script.evaluate and infer_script.infer; empty: they can be configured, not called.
 struct EntryPoints {
   std::function<gin::Value(const gin::Arguments&)> train, evaluate, infer;
 };
 void register_everything(gin::Registry& registry, EntryPoints entry_points = {});
 
-/// Our gin files, as T5X's users include them; QUINTET_CONFIGS in the environment comes first.
+/// Our gin files, as T5X's users include them: in the folder QUINTET_CONFIGS of the environment, else in
+/// share/quintet/configs above the program.
 std::vector<gin::ConfigRoot> config_roots();
 
 class GinSession {

@@ -86,10 +86,12 @@ std::optional<LossEvaluator> loss_evaluator_of(const EvaluationConfig& config,
                        });
 }
 
-/// Whether packed parameters give the losses: on the CPU of dense models, since routers have losses of their own;
-/// of GPUs that hold a model together.
+/// Whether packed parameters give the losses: on the CPU T5X's losses of dense models, since routers have losses of
+/// their own; of GPUs that hold a model together.
 bool losses_packed(const BaseModel& model, const SharedMemoryGroup* group) {
-  return Device::current().is_cpu() ? !model.spec().has_experts() : group != nullptr;
+  if (model.spec().own_network) return false;
+  return Device::current().is_cpu() ? !model.spec().has_experts() && !model.has_own_loss()
+                                    : group != nullptr;
 }
 
 /// Teacher-forced losses, to stdout and as training does. False if asked to stop.

@@ -40,6 +40,13 @@ void use_path_rules(const std::vector<std::string>& args) {
 
 std::string mapped_path(std::string path) { return local_path(path); }
 
+std::function<void(const CLI::App&)>& show_help() {
+  static std::function<void(const CLI::App&)> show = [](const CLI::App& app) {
+    fmt::print("{}", app.help());
+  };
+  return show;
+}
+
 CommandLine::CommandLine(const std::string& verb, const std::string& summary,
                          const std::string& examples)
     : verb_(verb), app_(std::make_unique<CLI::App>(summary, "quintet " + verb)) {
@@ -86,7 +93,7 @@ bool CommandLine::parse(const std::vector<std::string>& args) {
   try {
     app_->parse(left);
   } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", app_->help());
+    show_help()(*app_);
     return false;
   } catch (const CLI::ParseError& error) {
     std::string hint;

@@ -7,6 +7,7 @@
 //   if (!cli.parse(args)) return 0;              // --help was asked for and printed
 
 #include <CLI/App.hpp>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -17,6 +18,9 @@ namespace quintet {
 /// For flags whose value is a file or folder, as option->transform(mapped_path): of a storage address the
 /// local path that --path_map and the other rules give it (local_path, exit 3 without a rule).
 std::string mapped_path(std::string path);
+
+/// What --help does with a verb's flags: it prints them, unless another has taken its place (apps/manual/manual.h).
+std::function<void(const CLI::App&)>& show_help();
 
 class CommandLine {
  public:

@@ -66,14 +66,8 @@ class HelpFormat final : public CLI::Formatter {
   explicit HelpFormat(size_t width) : width_(width) {}
 
   std::string make_option(const CLI::Option* option, bool is_positional) const override {
-    const std::string kind = is_positional ? "" : kind_of(*option);
-    const std::string names =  // without what a flag that begins with "no" sets
-        std::regex_replace(option->get_name(is_positional, true), std::regex(R"(\{\w*\})"), "");
+    const auto [names, kind, facts] = flag_text(*option, is_positional);
     const std::string left = "  " + names + (kind.empty() ? "" : " " + kind);
-    std::string facts = limits_of(option->get_type_name());
-    if (const std::string value = option->get_default_str(); is_default(value, facts))
-      facts += (facts.empty() ? "" : "; ") + ("default " + value);
-    if (option->get_required()) facts += facts.empty() ? "required" : "; required";
     const std::string right = option->get_description() + (facts.empty() ? "" : " (" + facts + ")");
     const size_t column = std::min(kColumn, width_ / 3);
     const std::string gap = left.size() + 1 < column ? std::string(column - left.size(), ' ')
@@ -95,6 +89,16 @@ class HelpFormat final : public CLI::Formatter {
 };
 
 }  // namespace
+
+FlagText flag_text(const CLI::Option& option, bool is_positional) {
+  std::string facts = limits_of(option.get_type_name());
+  if (const std::string value = option.get_default_str(); is_default(value, facts))
+    facts += (facts.empty() ? "" : "; ") + ("default " + value);
+  if (option.get_required()) facts += facts.empty() ? "required" : "; required";
+  // Without what a flag that begins with "no" sets.
+  return {std::regex_replace(option.get_name(is_positional, true), std::regex(R"(\{\w*\})"), ""),
+          is_positional ? "" : kind_of(option), facts};
+}
 
 std::shared_ptr<CLI::FormatterBase> help_format(size_t width) {
   return std::make_shared<HelpFormat>(width);

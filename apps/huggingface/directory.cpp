@@ -18,6 +18,7 @@ data::VocabularyPtr vocabulary_of(const ConfiguredModel& model) {
 }  // namespace
 
 HuggingFaceDirectory huggingface_directory(const ConfiguredModel& model) {
+  refuse_own_network(model.model->spec());
   HuggingFaceDirectory directory{huggingface_config(model.model->spec()), {}};
   const data::VocabularyPtr vocabulary = vocabulary_of(model);
   auto& eos_ids = directory.config.eos_token_ids;

@@ -7,10 +7,10 @@ namespace quintet {
 
 const char* const kVersion = QUINTET_VERSION;
 
-std::string version_text() {
-  return fmt::format("quintet {}\ncompiler: {}\noneDNN: {}.{}.{}\nCUDA: {}", kVersion, __VERSION__,
-                     DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, DNNL_VERSION_PATCH,
-                     QUINTET_CUDA_STATUS);
+std::string version_text(const std::string& commit) {
+  return fmt::format("quintet {} ({}CUDA: {})\ncompiler: {}\noneDNN: {}.{}.{}", kVersion,
+                     commit.empty() ? "" : commit + ", ", QUINTET_CUDA_STATUS, __VERSION__,
+                     DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, DNNL_VERSION_PATCH);
 }
 
 }  // namespace quintet

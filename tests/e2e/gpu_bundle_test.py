@@ -77,7 +77,7 @@ def test_programs_run_in_a_clean_environment_after_moving(tmp_path):
     assert len(ours) == 2 and all(str(moved) in line for line in ours), loaded
     config = call(moved / "bin" / "quintet", "config", "--gin_file=quintet/quickstart.gin", "--gin.MODEL_DIR='/tmp/x'")
     assert config.returncode == 0, config
-    assert (moved / "unpacked" / "models" / "configs" / "quintet" / "quickstart.gin").exists()
+    assert (moved / "unpacked" / "share" / "quintet" / "configs" / "quintet" / "quickstart.gin").exists()
     assert_icu_reads_what_is_left(moved / "unpacked" / "lib")
     fixtures = moved / "unpacked" / "tests" / "fixtures"
     assert (fixtures / "model").is_dir() and (moved / "bench" / "gpu" / "run").exists()

@@ -69,7 +69,7 @@ class Sizes(Check):
 
     def test_a_tree_that_breaks_no_rule(self):
         self.expect({**{f"data/a/{i}.h": "\n" * 800 for i in range(25)}, **{f"tests/a/{i}.py": "" for i in range(30)},
-                     "apps/cli/main.cpp": "\n" * 81, "apps/cli/verb.cpp": "\n" * 80})
+                     "apps/cli/program.cpp": "\n" * 81, "apps/cli/verb.cpp": "\n" * 80})
 
     def test_a_folder_of_many_files(self):
         self.expect({f"data/a/{i}.h": "" for i in range(26)}, "data/a: 26 files; at most 25")

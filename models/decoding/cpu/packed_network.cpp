@@ -229,6 +229,7 @@ void check_shares(const ModelSpec& spec, const Part& part) {
 PackedNetwork::PackedNetwork(ModelSpec spec, const ParameterSource& source, WeightType weights,
                              SharedMemoryGroup* ranks)
     : spec_(std::move(spec)), ranks_(ranks) {
+  refuse_own_network(spec_);
   LayerConfig& layer = spec_.decoder.layer;
   QT_CHECK(
       spec_.vocab_size > 0 && layer.emb_dim > 0 && layer.joined_kv() > 0 && layer.mlp_dim > 0 &&

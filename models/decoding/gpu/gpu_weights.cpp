@@ -145,6 +145,7 @@ bool has_equal_parts(const ModelSpec& spec, int64_t ranks) {
 GpuWeights::GpuWeights(ModelSpec part, const Parameters& parameters,
                        const InferenceWeights& weights)
     : spec(std::move(part)), ranks(weights.ranks) {
+  refuse_own_network(spec);
   const Tape::Recording paused(nullptr);
   QT_CHECK(has_equal_parts(spec, ranks.size()),
            "tensor parallel: {} ranks for {} attention heads and MLPs of {}: GPUs have equal parts "
