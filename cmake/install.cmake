@@ -52,7 +52,7 @@ install(TARGETS ${libraries} EXPORT QuintetTargets ARCHIVE DESTINATION ${CMAKE_I
 install(EXPORT QuintetTargets NAMESPACE Quintet:: DESTINATION ${QUINTET_PACKAGE} COMPONENT development)
 foreach(folder kernels runtime models data checkpoint apps)
   install(DIRECTORY ${folder} DESTINATION ${QUINTET_HEADERS} COMPONENT development
-          FILES_MATCHING PATTERN *.h PATTERN *.def PATTERN *.cuh)
+          FILES_MATCHING PATTERN *.h PATTERN *.def PATTERN *.cuh PATTERN configs EXCLUDE)
 endforeach()
 include(CMakePackageConfigHelpers)
 configure_package_config_file(cmake/QuintetConfig.cmake.in ${CMAKE_BINARY_DIR}/QuintetConfig.cmake

@@ -1,5 +1,7 @@
 #include "apps/config/gin_session.h"
 
+#include <sys/auxv.h>
+
 #include <cstdlib>
 #include <filesystem>
 
@@ -27,12 +29,20 @@ namespace fs = std::filesystem;
 constexpr const char* kConfigs = "share/quintet/configs";
 constexpr int kFoldersAbove = 4;  // build/tests/apps/apps_test
 
+fs::path path_of_program() {
+  std::error_code error;
+  fs::path program = fs::read_symlink("/proc/self/exe", error);
+  if (error)  // where /proc is not mounted
+    program = fs::absolute(reinterpret_cast<const char*>(getauxval(AT_EXECFN)));
+  return program;
+}
+
 /// In a folder above the program: installed, that is ../share; a build folder has a link to the source
 /// tree's. Else of the package that the program was linked from.
 fs::path configs_folder() {
   if (const char* folder = std::getenv("QUINTET_CONFIGS")) return folder;
   std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  const fs::path program = path_of_program();
   fs::path above = program.parent_path();
   for (int i = 0; i < kFoldersAbove; ++i, above = above.parent_path())
     if (const fs::path folder = above / kConfigs; fs::is_directory(folder, error)) return folder;
