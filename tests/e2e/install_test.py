@@ -1,6 +1,7 @@
 """Quintet as other programs are installed: `cmake --install`, a moved tree, a program outside of ours that adds a model, a
 loss and an optimizer, manual pages, completion, the version."""
 
+import json
 import os
 import pathlib
 import re
@@ -9,7 +10,8 @@ import shutil
 import subprocess
 
 import e2e
-from e2e import QUINTET, ROOT, TINY, quintet
+from e2e import ROOT, TINY, quintet
+from judged import TRAINING_EVALUATOR
 
 BUILD = pathlib.Path(os.environ.get("QUINTET_BUILD", ROOT / "build"))
 OUTSIDE = ROOT / "tests" / "install" / "outside"
@@ -64,6 +66,12 @@ def test_what_is_installed(folder):
     assert shipped == found, shipped ^ found
 
 
+def mine_bindings():
+    """The model of mine.gin that generates, without the run."""
+    text = (OUTSIDE / "mine.gin").read_text()
+    return "MODEL = @mine.T5Model()\n" + text[text.index("mine.T5Model:"):text.index("train_script.train.infer")]
+
+
 def test_a_program_outside_brings_its_own_model_loss_and_optimizer(folder):
     prefix = installed(folder)
     configured = ["cmake", "-S", OUTSIDE, "-B", folder / "build", f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_BUILD_TYPE=Release"]
@@ -77,7 +85,7 @@ def test_a_program_outside_brings_its_own_model_loss_and_optimizer(folder):
         call(mine, "train", f"--gin_file={OUTSIDE / 'mine.gin'}", *shapes, "--gin.TRAIN_STEPS=3", f"--model_dir={folder}/{name}",
              "--gin.train_script.train.eval_steps=1", *flags, cwd=folder)
         return next(record["loss_per_nonpadding_target_token"] for record in reversed(e2e.metrics(folder / name))
-                    if "loss_per_nonpadding_target_token" in record and record["run"].startswith("training_eval/"))
+                    if record["run"] == "training_eval/number_to_words" and record["step"] == 3)
 
     one = trained("one")
     assert trained("unmoved", "--gin.mine.SignSgd.learning_rate=0.0") > 1.05 * one  # its optimizer trains
@@ -85,7 +93,14 @@ def test_a_program_outside_brings_its_own_model_loss_and_optimizer(folder):
     assert "attention/query/kernel" in call(mine, "inspect", folder / "one" / "checkpoint_3").stdout  # its network
     refused = call(mine, "generate", f"--model_dir={folder}/one", "words: 7", expect=2).stderr
     assert "a network of its own" in refused, refused
-    trained("t5", "--gin.MODEL=@mine.T5Model()")
+    loss = trained("t5", "--gin.MODEL=@mine.T5Model()")
+    # Evaluated by itself it has that loss, too.
+    (folder / "eval.gin").write_text(TRAINING_EVALUATOR.format(run=folder / "t5", out=folder / "out") +
+                                     f"import mine\nfrom t5x.examples.t5 import network\n{mine_bindings()}")
+    printed = call(mine, "eval", f"--gin_file={folder / 'eval.gin'}", *(flag for flag in shapes if "T5Config" in flag),
+                   "--gin.utils.get_training_eval_datasets.eval_steps=1")
+    again = next(line for line in map(json.loads, printed.stdout.splitlines()) if line.get("training_eval") == "number_to_words")
+    assert abs(again["loss_per_nonpadding_target_token"] - loss) < 1e-5 * loss, (again, loss)
     call(mine, "generate", f"--model_dir={folder}/t5", "words: 7")
     stranger = quintet("generate", f"--model_dir={folder}/t5", "words: 7", expect=2).err
     assert "mine" in stranger, stranger
