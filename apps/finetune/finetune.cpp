@@ -1,13 +1,17 @@
 #include "apps/finetune/finetune.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <sstream>
 
 #include "apps/finetune/finetune_gin.h"
+#include "apps/finetune/finetune_memory.h"
+#include "checkpoint/checkpoint.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files/atomic_file.h"
 #include "runtime/base/files/posix_file.h"
 #include "runtime/base/formats/json.h"
+#include "runtime/mpi/session.h"
 
 namespace quintet {
 namespace {
@@ -22,23 +26,53 @@ std::string header_of(const FinetuneFlags& flags) {
   return text + "\n";
 }
 
-std::string new_gin(const FinetuneFlags& flags, const gin::CommandLine& gin_line) {
+/// Metrics judge the targets themselves now: what they cannot judge would end the run at its first evaluation.
+void check_metrics(const data::Provider& provider, const FinetuneSplit& validation) {
+  constexpr size_t kMost = 1000;
+  data::Answers targets;
+  for (const auto& [target, uses] : validation.targets)
+    targets.insert(targets.end(), static_cast<size_t>(uses.count), target);
+  targets.resize(std::min(targets.size(), kMost));
+  for (const data::Task* task : provider.tasks())
+    for (const data::MetricFn& metric : task->metric_fns()) metric(targets, targets);
+}
+
+std::string new_gin(FinetuneFlags& flags, const gin::CommandLine& gin_line) {
   const FinetuneModel model = open_finetune_model(flags.model_dir, gin_line);
   gin::CommandLine draft;
   draft.search_paths = gin_line.search_paths;
   draft.bindings = gin_line.bindings;
   GinSession session(draft, {}, {.text = finetune_gin(flags, model, {})});
-  const gin::Value name = *session.config().query("MIXTURE_OR_TASK_NAME");
-  const FinetuneData data =
-      read_finetune_data(*session.task(gin::as<std::string>(name, {"MIXTURE_OR_TASK_NAME"})));
-  const FinetunePlan plan = finetune_plan(flags, data);
+  const auto task = gin::as<std::string>(*session.config().query("MIXTURE_OR_TASK_NAME"),
+                                         {"MIXTURE_OR_TASK_NAME"});
+  const FinetuneData data = read_finetune_data(*session.task(task));
+  FinetunePlan plan = finetune_plan(flags, data);
+  if (!flags.microbatches && !mpi::launched()) {
+    flags.training.compute.start();
+    flags.training.compute_started = true;
+    plan.microbatches =
+        microbatches_that_fit(finetune_gin(flags, model, plan), draft, plan.batch_size);
+  }
   if (flags.training.launch.leads()) warn_of_data(data, plan);
-  return header_of(flags) + finetune_gin(flags, model, plan);
+  const std::string text = finetune_gin(flags, model, plan);
+  GinSession complete(draft, {}, {.text = text});
+  check_metrics(*complete.task(task), data.validation);
+  return header_of(flags) + text;
+}
+
+/// Of a run that is over: the checkpoints that it keeps, of which the best is the older one.
+void tell_kept(const fs::path& folder) {
+  const std::vector<int64_t> steps = list_checkpoints(folder);
+  if (steps.empty()) return;
+  fmt::print(stderr, "best: {}\n", checkpoint_path(folder, steps.front()).string());
+  if (steps.size() > 1)
+    fmt::print(stderr, "newest: {}, which verbs take of {}\n",
+               checkpoint_path(folder, steps.back()).string(), folder.string());
 }
 
 }  // namespace
 
-int run_finetuning(const FinetuneFlags& flags, const gin::CommandLine& gin_line,
+int run_finetuning(FinetuneFlags flags, const gin::CommandLine& gin_line,
                    const std::string& arguments) {
   flags.check();
   const bool leads = flags.training.launch.leads();
@@ -53,7 +87,7 @@ int run_finetuning(const FinetuneFlags& flags, const gin::CommandLine& gin_line,
   } else {
     text = new_gin(flags, gin_line);
     if (leads && !flags.training.launch.dry_run) {
-      fs::create_directories(file.parent_path());
+      make_folders(file.parent_path());
       atomic_write_file(file, text);
     }
   }
@@ -62,7 +96,9 @@ int run_finetuning(const FinetuneFlags& flags, const gin::CommandLine& gin_line,
   if (flags.training.launch.dry_run) return 0;
   gin::CommandLine run = gin_line;
   run.files = {file.string()};
-  return run_training(flags.training, run, arguments);
+  const int code = run_training(flags.training, run, arguments);
+  if (code == 0 && leads) tell_kept(flags.output_dir);
+  return code;
 }
 
 }  // namespace quintet

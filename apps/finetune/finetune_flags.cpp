@@ -114,8 +114,10 @@ void add_training_flags(CLI::App& app, FinetuneFlags& flags) {
                  "instead of --batch_tokens: rows of a batch, of all ranks together")
       ->group(kGroup)
       ->check(kPositive);
-  app.add_option("--microbatches", flags.microbatches,
-                 "parts of a batch, one after the other (gradient accumulation); default: 1")
+  app.add_option(
+         "--microbatches", flags.microbatches,
+         "parts of a batch, one after the other (gradient accumulation); default: as few as "
+         "fit the free memory, by simulation of a step; under mpirun 1")
       ->group(kGroup)
       ->check(kPositive);
   app.add_option("--precision", flags.precision,

@@ -137,7 +137,8 @@ checkpoints.SaveBestCheckpointer:
   keep_checkpoints_without_metrics = False
 )",
       is_loss ? "training_eval" : "inference_eval", task, is_loss ? "" : "eval/", value, mode);
-  if (flags.output_format == "hf") text += "utils.SaveCheckpointConfig.copies = ('hf',)\n";
+  text += fmt::format("utils.SaveCheckpointConfig.copies = {}\n",
+                      flags.output_format == "hf" ? "('hf',)" : "()");
   if (flags.patience == 0) return text + "train_script.train.actions = None\n";
   return text + fmt::format(
                     R"(train_script.train.actions = {{'{}': [@trainer.EarlyStoppingAction()]}}
@@ -194,6 +195,7 @@ optax.warmup_cosine_decay_schedule:
   peak_value = {}
   warmup_steps = {}
   decay_steps = %TRAIN_STEPS
+  end_value = 0.0
 )",
       model_class, flags.label_smoothing,
       flags.learning_rate.value_or(flags.optimizer == "adamw" ? 0.0003 : 0.001), plan.warmup_steps);

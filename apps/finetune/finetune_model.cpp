@@ -46,9 +46,9 @@ FinetuneModel open_finetune_model(const std::string& path, const gin::CommandLin
   const gin::Config& config = model.trained.session->config();
   QT_CHECK(config.query("MODEL") != nullptr,
            "{}: its configuration binds no MODEL; name a gin file that does with --gin_file", path);
-  model.includes = line.files.empty()
-                       ? std::vector{std::filesystem::absolute(model.trained.config).string()}
-                       : line.files;
+  model.includes = line.files.empty() ? std::vector{model.trained.config.string()} : line.files;
+  for (std::string& file : model.includes)  // names of shipped files stay as they are
+    if (std::filesystem::exists(file)) file = std::filesystem::absolute(file).string();
   model.checkpoint = std::filesystem::absolute(find_checkpoint(local_path(path))).string();
   model.class_name = model.trained.model->name;
   model.has_vocabulary_macro = config.query("VOCABULARY") != nullptr;

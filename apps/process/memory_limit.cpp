@@ -6,12 +6,14 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <fstream>
+#include <limits>
 #include <new>
 
 #include "runtime/base/check.h"
@@ -98,6 +100,14 @@ bool memory_is_limited() {
   for (const Limit& limit : kLimits)
     if (value_of(limit) != RLIM_INFINITY) return true;
   return false;
+}
+
+int64_t memory_left() {
+  int64_t left = std::numeric_limits<int64_t>::max();
+  for (const Limit& limit : kLimits)
+    if (value_of(limit) != RLIM_INFINITY)
+      left = std::min(left, static_cast<int64_t>(value_of(limit)) - bytes_now(limit));
+  return left;
 }
 
 void prepare_memory() {

@@ -27,6 +27,9 @@ struct MemoryNeed {
 /// Whether the process has a limit of its own.
 bool memory_is_limited();
 
+/// Bytes that these limits leave to it; without limits the largest number.
+int64_t memory_left();
+
 /// Throws kEnvironment naming the need, its parts, the limit and what to do unless `need` fits.
 void require_memory(const MemoryNeed& need, const std::string& work);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "apps/input/run_data.h"
+#include "apps/plan/layout_step.h"
 #include "runtime/base/check.h"
 
 namespace quintet {
@@ -16,6 +17,15 @@ constexpr int64_t kLibraries = int64_t{48} << 20, kLibrariesOfThread = int64_t{8
 
 int64_t of_kind(const MemoryMeter::Kinds& memory, MemoryKind kind) {
   return memory[static_cast<size_t>(kind)];
+}
+
+/// The model of a configuration anew: it is no cheap copy, but has memory only once it is
+/// allocated.
+ModelAndOptimizer model_of(GinSession& session) {
+  const std::string name = "t5x.train.train.model";
+  const auto configured =
+      gin::as<std::shared_ptr<ConfiguredModel>>(session.config().evaluate(name), {name});
+  return {configured->model, configured->optimizer_to_train()};
 }
 
 /// Of tokens that all count: without any there is no loss.
@@ -32,14 +42,14 @@ HostArrays batch_of_ones(const TrainConfig& config) {
 
 }  // namespace
 
-MemoryNeed training_need(const TrainConfig& config, const std::function<ModelAndOptimizer()>& make,
-                         int readers) {
+MemoryNeed training_need(GinSession& session, const TrainConfig& config, int readers) {
   const int64_t team = omp_get_max_threads();
   MemoryNeed need{.threads = bytes_of_stacks(2 * (1 + readers) + 1),
                   .libraries = kLibraries + team * kLibrariesOfThread};
   LayoutRow step{.layout = {}};
   try {
-    LayoutCase what{.make = make, .batch = [&](int64_t) { return batch_of_ones(config); }};
+    LayoutCase what{.make = [&] { return model_of(session); },
+                    .batch = [&](int64_t) { return batch_of_ones(config); }};
     what.options = config.trainer;
     step = plan_layout(what, {}, {.hosts = {"abstract"}, .machine = {}}, 1);
   } catch (const Error& error) {

@@ -23,15 +23,6 @@ std::vector<SharedData> data_of(const TrainConfig& config, const ProviderOf& pro
   return sets;
 }
 
-/// The model of a configuration anew: it is no cheap copy, but has memory only once it is
-/// allocated.
-ModelAndOptimizer model_of(GinSession& session) {
-  const std::string name = "t5x.train.train.model";
-  const auto configured =
-      gin::as<std::shared_ptr<ConfiguredModel>>(session.config().evaluate(name), {name});
-  return {configured->model, configured->optimizer_to_train()};
-}
-
 /// What the entry point does with its arguments, on a rank that trains or serves data.
 int train(GinSession& session, const gin::Arguments& arguments, const TrainingFlags& flags,
           Ranks& ranks, DataService& service) {
@@ -60,10 +51,8 @@ int train(GinSession& session, const gin::Arguments& arguments, const TrainingFl
     return 0;
   }
   if (memory_is_limited() && ranks.size() == 1 && Device::current().is_cpu())
-    require_memory(
-        training_need(
-            config, [&] { return model_of(session); }, data::reader_threads(flags.data.threads)),
-        "training");
+    require_memory(training_need(session, config, data::reader_threads(flags.data.threads)),
+                   "training");
   return TrainLoop(std::move(config), ranks, provider_of, service.source()).run();
 }
 
@@ -83,7 +72,7 @@ int run_training(TrainingFlags flags, gin::CommandLine command_line, const std::
   ranks.agree_on_program(arguments);
   DataService service(flags.data, ranks.session());
   if (service.serves()) flags.compute.device = "cpu";
-  flags.compute.start();
+  if (!flags.compute_started) flags.compute.start();
   ranks.open(Device::current(), flags.data.ranks);
 
   Profile profile;

@@ -20,6 +20,7 @@ struct TrainingFlags {
   DataServiceFlags data;
   LaunchFlags launch;
   MicrobatchFlags microbatches;
+  bool compute_started = false;  // compute.start() was called
   bool profile = false, strict_data = false, no_step_graph = false, optimizer_offload = false;
 };
 

@@ -82,6 +82,20 @@ TEST(EarlyStopping, ComparesEachValueWithTheOneBefore) {
   EXPECT_NE(shown(*early_stopping("mode = 'max';patience = 1"), 3.0), "");
 }
 
+TEST(EarlyStopping, ComparesWithTheBestWhereAsked) {
+  const char* bindings = "mode = 'min';patience = 2;compare_with_best = True";
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  auto action = early_stopping(bindings);
+  for (const double loss : {1.0, 2.0, 0.9, nan, 0.5, 0.7})
+    EXPECT_EQ(shown(*action, loss), "") << loss;
+  const auto restarted = early_stopping(bindings);
+  EXPECT_EQ(restarted->restore(action->state()), "");
+  EXPECT_NE(shown(*restarted, 0.6), "");  // better than the one before, but 0.5 is better than both
+  action = early_stopping(bindings);
+  for (const double loss : {0.5, nan}) EXPECT_EQ(shown(*action, loss), "") << loss;
+  EXPECT_NE(shown(*action, 0.7), "");  // what is not a number is no new best
+}
+
 TEST(EarlyStopping, RefusesWhatT5xRefuses) {
   for (const char* wrong : {"mode = 'least'", "mode = 'min';atol = -1.0",
                             "mode = 'min';rtol = -0.1", "mode = 'min';patience = 0"})

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "data/metrics/plain_text.h"
 #include "data/metrics/sacrebleu.h"
 #include "data/metrics/sklearn.h"
 #include "data/metrics/t5_metrics.h"
@@ -54,6 +55,11 @@ std::vector<Judged> judged_metrics() {
           {edit_distance(), "a cat", "a dog"},
           {deduplicate_metric(accuracy()), one, one},
           {mean_group_metric(all_match()), one, one},
+          {exact_match(), "a cat", "a dog"},
+          {word_f1(), "a cat", "a dog"},
+          {chrf(), "a cat", "a dog"},
+          {matthews(), "a cat", "a dog"},
+          {confusion_matrix({"a cat"}), "a cat", "a dog"},
           {sklearn_metrics_wrapper("r2_score"), 0.5, 1.5},
           {sklearn_metrics_wrapper("matthews_corrcoef"), 0, 1}};
 }
@@ -309,6 +315,37 @@ TEST(Metrics, RougeTakesTheIdsOfAVocabularyAsTokens) {
   options.tokenizer = std::make_shared<ByteVocabulary>();
   EXPECT_EQ(metrics::rouge_mean(options)({"ab"}, {"ac"}),
             (MetricValues{{"rouge1", 50.0}, {"rougeLsum", 50.0}}));
+}
+
+TEST(PlainText, ScoresOfTexts) {
+  using namespace metrics;
+  const Answers targets = {"Paris", "the cat", "3"}, predictions = {" Paris\n", "a big cat", "2"};
+  EXPECT_NEAR(exact_match()(targets, predictions).at("exact_match"), 100.0 / 3, 1e-9);
+  // Of the second, "cat" against "big cat": F1 2/3.
+  EXPECT_NEAR(word_f1()(targets, predictions).at("f1"), 100 * (1 + 2.0 / 3) / 3, 1e-9);
+  EXPECT_EQ(chrf()(targets, targets).at("chrf"), 100);
+  EXPECT_EQ(matthews()({"a", "b", "a", "b"}, {"a", "b ", "a", "b"}).at("matthews_corrcoef"), 100);
+  EXPECT_EQ(matthews()({"a", "b"}, {"b", "a"}).at("matthews_corrcoef"), -100);
+  EXPECT_NEAR(spearman()({"1", "2.5", "-3"}, {"10", "11", "9"}).at("spearman_corrcoef"), 100, 1e-9);
+  // What is no number is below all.
+  EXPECT_NEAR(spearman()({"1", "2.5", "-3"}, {"10", "11", "none"}).at("spearman_corrcoef"), 100,
+              1e-9);
+  EXPECT_TRUE(contains(data_error([] {
+                         spearman()({"1", "x"}, {"1", "2"});
+                       }),
+                       "target 1: expected a number, found 'x'"));
+}
+
+TEST(PlainText, AConfusionMatrixCountsWhatIsNoClass) {
+  const auto matrix = metrics::confusion_matrix({"no", "yes"});
+  const MetricValues got = matrix({"no", "yes", "yes", "no"}, {"no", " no", "maybe", "no"});
+  const Text* text = got.at("confusion_matrix").text();
+  ASSERT_NE(text, nullptr);
+  EXPECT_EQ(text->textdata,
+            "\n| target \\ predicted | no | yes | other |\n|---|---|---|---|\n| no | 2 | 0 | 0 |\n"
+            "| yes | 1 | 0 | 1 |");
+  EXPECT_TRUE(contains(data_error([&] { matrix({"maybe"}, {"no"}); }),
+                       "target 0: 'maybe' is none of the classes"));
 }
 
 }  // namespace

@@ -34,6 +34,28 @@ TEST(Preprocessors, AddPrefixPutsItBeforeTheInputs) {
             R"([{"inputs":"words: 42"}])");
 }
 
+TEST(Preprocessors, FormatPairWritesFieldsAsPythonsFormat) {
+  FormatPair pair;
+  pair.inputs_format = "{{{question}}} {n} {list}: {x}";
+  pair.targets_format = "{answer}";
+  EXPECT_EQ(
+      rows_text(*pair.apply(
+          rows(R"([{"question": "{n}", "n": 3, "list": ["a", "b"], "x": 0.5, "answer": "}"}])"),
+          {})),
+      R"([{"inputs":"{{n}} 3 a, b: 0.5","targets":"}"}])");
+  EXPECT_EQ(FormatPair::fields_of("{a} {{b}} {c d}"), (std::vector<std::string>{"a", "c d"}));
+  const std::string missing = message_of(ExitCode::kData, [&] {
+    StreamPtr stream = pair.apply(rows(R"([{"question": "a", "answer": "b"}])"), {});
+    collect(*stream);
+  });
+  EXPECT_TRUE(contains(missing, "no field 'n'; there are: ")) << missing;
+  for (const char* wrong : {"{a", "a}", "{}", "{a{b}}"}) {
+    pair.inputs_format = wrong;
+    const std::string refused = message_of(ExitCode::kUsage, [&] { pair.apply(rows("[]"), {}); });
+    EXPECT_TRUE(contains(refused, "a brace without its other half")) << wrong << ": " << refused;
+  }
+}
+
 TEST(Preprocessors, AVocabularyWithoutEosIsAnErrorWhereEosIsWanted) {
   const auto vocabulary = std::make_shared<PassThroughVocabulary>(200);
   const PreprocessContext context{{{"targets", {vocabulary}}}, std::nullopt};

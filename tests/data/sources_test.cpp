@@ -47,6 +47,46 @@ TEST_F(Sources, LinesLongerThanABlockAreWhole) {
   EXPECT_EQ(examples[2].text("text"), "t");
 }
 
+TEST_F(Sources, CsvFieldsAsRfc4180) {
+  const std::string csv =
+      "\xEF\xBB\xBFq,a\r\n\"one, \"\"two\"\"\nthree\",5\" wide\r\n\r\n,\"\"\nlast,x";
+  const CsvDataSource source({{"train", {write("a.csv", csv)}}});
+  EXPECT_EQ(rows_text(*once(source)),
+            R"([{"a":"5\" wide","q":"one, \"two\"\nthree"},{"a":"","q":""},{"a":"x","q":"last"}])");
+  EXPECT_TRUE(source.open("train")->where(1).ends_with("a.csv:5"));
+  // The columns of each file are its own; a quote begins nothing where fields are not quoted.
+  const CsvDataSource tabs(
+      {{"train", {write("a.tsv", "q\ta\n\"x\t1,2\n"), write("b.tsv", "a\tq\n3\ty\n")}}}, '\t',
+      false);
+  EXPECT_EQ(rows_text(*once(tabs)), R"([{"a":"1,2","q":"\"x"},{"a":"3","q":"y"}])");
+}
+
+TEST_F(Sources, CsvRecordsMayCrossBlocks) {
+  const std::string field((1 << 20) - 5, 'x');  // a quote is the last byte of the first block
+  const CsvDataSource source({{"train", {write("a.csv", "a\n\"" + field + "\n\"\"y\"\nz\n")}}});
+  StreamPtr stream = once(source);
+  const auto examples = collect(*stream);
+  ASSERT_EQ(examples.size(), 2u);
+  EXPECT_EQ(examples[0].text("a"), field + "\n\"y");
+  EXPECT_EQ(examples[1].text("a"), "z");
+}
+
+TEST_F(Sources, WrongCsvIsNamedByFileAndLine) {
+  for (const auto& [text, expected] :
+       {std::pair("", "a.csv: empty; the first line"), std::pair("a,b\n", "no example"),
+        std::pair("a,b\n1,2\n\n1,2,3\n", "a.csv:4: 3 values, but the first line names 2 columns"),
+        std::pair("a,b\n1,\"2\n3,4\n", "a.csv:2: column 2: a quote that is not closed"),
+        std::pair("a,b\n\"1\"2,3\n", "a.csv:2: column 1: text after the closing quote"),
+        std::pair("a,b\n1,\xFF\n", "a.csv:2: byte 3 of the record (0xff) is not UTF-8")}) {
+    const CsvDataSource source({{"train", {write("a.csv", text)}}});
+    const std::string message = message_of(ExitCode::kData, [&] {
+      StreamPtr stream = once(source);
+      collect(*stream);
+    });
+    EXPECT_TRUE(contains(message, expected)) << message;
+  }
+}
+
 TEST_F(Sources, TsvColumnsAndJsonlFields) {
   const TsvDataSource tsv({{"train", {write("a.tsv", "1\tone\n\n2\ttwo\n")}}}, {"n", "word"});
   EXPECT_EQ(rows_text(*once(tsv)), R"([{"n":"1","word":"one"},{"n":"2","word":"two"}])");
@@ -85,7 +125,7 @@ TEST_F(Sources, ErrorsNameFileLineAndWhatWasExpected) {
   const JsonlDataSource missing({{"train", {write("b.jsonl", "{\"inputs\": \"a\"}\n")}}},
                                 {"targets"});
   EXPECT_TRUE(contains(message_of(ExitCode::kData, [&] { read_all(missing); }),
-                       "b.jsonl:1: field 'targets' is missing"));
+                       "b.jsonl:1: field 'targets' is missing; there are: inputs"));
   const TextLineDataSource longest({{"train", {write("long.txt", "12345\n123456\n")}}},
                                    {.max_line_bytes = 5});
   EXPECT_TRUE(contains(message_of(ExitCode::kData, [&] { read_all(longest); }), "long.txt:2"));

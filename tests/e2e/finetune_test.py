@@ -1,9 +1,10 @@
 """quintet finetune: from every kind of model and file to a run that the other verbs take; wrong input."""
 
 import json
+import resource
 
 import e2e
-from e2e import ROOT, quintet
+from e2e import PATIENCE, ROOT, quintet
 
 BYT5 = ROOT / "tests" / "fixtures" / "huggingface" / "byt5"
 PAIRS = [(f"capital of land {i}?", f"town {i % 4}") for i in range(24)]
@@ -50,6 +51,48 @@ def test_from_hugging_face_our_run_and_t5x(folder):
     assert json.loads(quintet("eval", f"--model_dir={folder / 'third'}").out)["examples"] == 2
 
 
+def test_classes_frozen_parts_and_the_best_checkpoint(folder):
+    rows = [{"text": f"number {i}", "label": "odd" if i % 2 else "even"} for i in range(40)]
+    train, valid = folder / "train.jsonl", folder / "valid.jsonl"
+    train.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    valid.write_text("".join(json.dumps(row) + "\n" for row in [*rows[:4], {"text": "number 41", "label": "prime"}]))
+    flags = [f"--train={train}", "--input=text", "--target=label", f"--output_dir={folder / 'run'}", "--optimizer=adamw", "--weight_decay=0.1",
+             "--layer_decay=0.5", "--freeze=^/encoder/", "--freeze=token_embedder", "--epochs=20", "--patience=1"]
+    refused = quintet("finetune", BYT5, *flags, f"--validation={valid}", "--labels=even,odd", expect=3)
+    assert f"{valid}:5: the target 'prime' is none of --labels=even,odd" in refused.err, refused
+    refused = quintet("finetune", BYT5, *flags, "--freeze=nowhere", expect=2)
+    assert "--freeze=nowhere: found in no parameter" in refused.err, refused
+    done = quintet("finetune", BYT5, *flags, f"--validation={valid}")
+    assert f"warning: {valid}:5: the label 'prime' of 1 validation examples is no training example's" in done.err, done
+    assert "| target \\ predicted | even | odd | prime | other |" in done.err and "\n| prime | 0 | 0 | 0 | 1 |" in done.err, done
+    assert "finetune/accuracy has not improved for 1 evaluations: 0, 0; stopping early" in done.err, done
+    kept = e2e.steps_of(folder / "run")
+    assert len(kept) == 2 and f"best: {folder / 'run'}/checkpoint_{kept[0]}" in done.err, (kept, done)
+    compared = quintet("inspect", BYT5, folder / "run").out.splitlines()
+    changed = {line.split()[0] for line in compared if line.startswith("target/")}
+    assert any("decoder" in name for name in changed), compared
+    assert not [name for name in changed if "/encoder/" in name or "embedder" in name], compared
+
+
+def test_several_tasks_and_memory(folder):
+    (folder / "a.csv").write_text("question,answer\n" + "".join(f"{q},{a}\n" for q, a in PAIRS))
+    write_jsonl(folder / "b.jsonl", PAIRS)
+    flags = [f"--train=first={folder / 'a.csv'}", f"--train=second={folder / 'b.jsonl'}", f"--validation=second={folder / 'b.jsonl'}",
+             "--input=question", "--target=answer", f"--output_dir={folder / 'run'}", "--metrics=bleu,chrf,rouge,f1", "--max_target_length=4"]
+    limited = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))} if PATIENCE == 1 else {}
+    rows = 16384 if limited else 1 << 20  # sanitizers have no room under a limit
+    planned = quintet("finetune", BYT5, *flags, f"--batch_size={rows}", "--dry_run", **limited)
+    assert "trainer.Trainer.num_microbatches = 1\n" not in planned.out and "microbatches: with them a step needs" in planned.err, planned
+    assert not (folder / "run").exists()
+    done = quintet("finetune", BYT5, *flags, "--steps=2", "--microbatches=2")
+    assert "46 of 46 training targets are longer than 4 tokens and are cut; the longest has 7" in done.err, done
+    records = e2e.metrics(folder / "run")
+    for task in ("first", "second"):
+        found = {name for record in records if record.get("run") == f"inference_eval/{task}" for name in record}
+        assert {"eval/bleu", "eval/chrf", "eval/rougeLsum", "eval/f1"} <= found, (task, found)
+    assert any(record.get("run") == "training_eval/finetune" for record in records)
+
+
 def test_wrong_input(folder):
     good = jsonl(folder)
 
@@ -77,6 +120,13 @@ def test_wrong_input(folder):
     refused(2, "ends in .jsonl, .csv or .tsv", base=[f"--train={folder / 'a.txt'}", *good[2:]])
     refused(2, "--train=FILE is required", base=good[2:])
     refused(2, "--input=FIELD or by --template", "not both", flags=["--template={question}"])
+    refused(2, "of several tasks each has a name", flags=[f"--train=b={folder / 'train.jsonl'}"])
+    refused(2, "no --train=b=FILE is given", flags=["--validation=b=x.jsonl"])
+    refused(2, "go with --optimizer=adamw", flags=["--layer_decay=0.9"])
+    refused(2, "a brace without its other half", base=[*good[:2], "--template={question", "--target=answer"])
+    refused(3, "spearman: target 0: expected a number, found 'town 0'", flags=["--metrics=spearman"])
+    below_a_file = quintet("finetune", BYT5, *good, f"--output_dir={folder / 'train.jsonl' / 'run'}", "--steps=2", expect=5)
+    assert f"{folder / 'train.jsonl' / 'run'}" in below_a_file.err, below_a_file
     done = quintet("finetune", folder / "nothing", *good, f"--output_dir={folder / 'run'}", expect=3)
     assert "nothing: no such folder" in done.err, done
 
