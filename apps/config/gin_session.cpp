@@ -59,11 +59,11 @@ std::vector<gin::ConfigRoot> config_roots() {
           {"quintet", folder / "quintet"}};
 }
 
-void register_everything(gin::Registry& registry, EntryPoints entry_points) {
+void register_everything(gin::Registry& registry, EntryPoints entry_points, bool allow_commands) {
   register_runtime(registry);
   register_optim(registry);
   register_models(registry);
-  data::register_data(registry);
+  data::register_data(registry, allow_commands);
   register_checkpoint_configs(registry);
   register_actions(registry);
   register_decoding(registry);
@@ -84,7 +84,8 @@ Additions& additions() {
 
 GinSession::GinSession(const gin::CommandLine& command_line, EntryPoints entry_points,
                        Options options) {
-  register_everything(registry_, std::move(entry_points));
+  register_everything(registry_, std::move(entry_points),
+                      options.allow_commands || command_line.allow_commands);
   config_ = std::make_unique<gin::Config>(
       registry_, gin::Config::Options{.search_paths = command_line.search_paths,
                                       .roots = config_roots(),

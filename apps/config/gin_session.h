@@ -29,7 +29,8 @@ Additions& additions();
 struct EntryPoints {
   std::function<gin::Value(const gin::Arguments&)> train, evaluate, infer;
 };
-void register_everything(gin::Registry& registry, EntryPoints entry_points = {});
+void register_everything(gin::Registry& registry, EntryPoints entry_points = {},
+                         bool allow_commands = true);
 
 /// Our gin files, as T5X's users include them: in the folder QUINTET_CONFIGS of the environment, else in
 /// share/quintet/configs above the program.
@@ -43,6 +44,7 @@ class GinSession {
     std::string text = {};                 // gin that is read before the files
     std::string trained =
         {};  // a run's config.gin, whose training has warned of what has no effect
+    bool allow_commands = true;  // that files bind; false: nobody has named these files
   };
   /// Parses, finalizes and checks that nothing is bound in vain. Throws usage errors with file and line.
   GinSession(const gin::CommandLine& command_line, EntryPoints entry_points, Options options);

@@ -72,6 +72,10 @@ void describe_gin_flags(CLI::App& app, const std::string& gin_file) {
          "--skip_unknown", [] {},
          "warn about unknown names and bindings that cannot be met instead of failing")
       ->group(kGroup);
+  app.add_flag_callback(
+         "--allow_commands", [] {},
+         "start the worker processes that a model directory's own configuration names")
+      ->group(kGroup);
 }
 
 void describe_data_flags(CLI::App& app) {

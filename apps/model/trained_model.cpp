@@ -85,7 +85,8 @@ TrainedModel open_trained_model(const fs::path& path, const gin::CommandLine& li
   if (all.files.empty()) all.files = {place.config.string()};
   all.bindings = with_no_data(place, line.bindings);
   trained.session = std::make_unique<GinSession>(
-      all, EntryPoints{}, GinSession::Options{.trained = place.config.string()});
+      all, EntryPoints{},
+      GinSession::Options{.trained = place.config.string(), .allow_commands = !line.files.empty()});
   trained.model = model_in(trained.session->config(), all.files.back());
   warn_of_dtype(*trained.model);
   check_ids(*trained.model);

@@ -6,13 +6,14 @@
 
 namespace quintet::data {
 
-void register_data(gin::Registry& registry) {
+void register_data(gin::Registry& registry, bool allow_commands) {
   register_vocabularies(registry);
   register_sources(registry);
   register_preprocessors(registry);
   register_metrics(registry);
   register_feature_converters(registry);
   register_tasks(registry);
+  register_workers(registry, allow_commands);
 }
 
 }  // namespace quintet::data

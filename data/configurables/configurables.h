@@ -13,11 +13,14 @@
 namespace quintet::data {
 
 /// Vocabularies, sources, preprocessors, noise functions, metrics, tasks, t5x.utils.DatasetConfig.
-void register_data(gin::Registry& registry);
+void register_data(gin::Registry& registry, bool allow_commands = true);
 /// Parts of it.
 void register_vocabularies(gin::Registry& registry);
 void register_feature_converters(gin::Registry& registry);
 void register_tasks(gin::Registry& registry);
+/// Functions in processes of the user's own. Without `allow_commands` those that files bind are
+/// refused when they are to start.
+void register_workers(gin::Registry& registry, bool allow_commands);
 
 /// The built-in tasks and those of seqio.TaskRegistry.tasks and seqio.MixtureRegistry.mixtures.
 TaskRegistry make_task_registry(const gin::Config& config);

@@ -23,8 +23,8 @@ CommandLine extract_command_line(std::vector<std::string>& args) {
       rest.insert(rest.end(), args.begin() + static_cast<std::ptrdiff_t>(i), args.end());
       break;
     }
-    if (args[i] == "--skip_unknown") {
-      line.skip_unknown = true;
+    if (args[i] == "--skip_unknown" || args[i] == "--allow_commands") {
+      (args[i] == "--skip_unknown" ? line.skip_unknown : line.allow_commands) = true;
       continue;
     }
     const std::string argument = rewrite_gin_argument(args[i]);

@@ -1,0 +1,51 @@
+#include "data/configurables/configurables.h"
+#include "data/tasks/gin_types.h"
+#include "data/workers/worker_functions.h"
+
+namespace quintet::data {
+namespace {
+
+using gin::Arguments;
+using gin::Param;
+
+std::vector<Param> process_params(std::vector<Param> more = {}) {
+  const WorkerOptions options;
+  std::vector<Param> params = {
+      "command", {"processes", options.processes}, {"timeout_seconds", options.timeout_seconds}};
+  params.insert(params.end(), more.begin(), more.end());
+  return params;
+}
+
+}  // namespace
+
+void register_workers(gin::Registry& r, bool allow_commands) {
+  const auto workers = [allow_commands](const Arguments& a) {
+    const std::string where = a.where("command").text;
+    std::string refusal;
+    if (!allow_commands && !where.starts_with("--gin"))
+      refusal = fmt::format(
+          "{}: a model's own configuration starts no program; if you trust this one, give "
+          "--allow_commands, or bind the command with --gin.NAME=...",
+          where);
+    return std::make_shared<const Workers>(
+        WorkerOptions{.command = a.get<std::vector<std::string>>("command"),
+                      .processes = a.get<int64_t>("processes"),
+                      .timeout_seconds = a.get<double>("timeout_seconds"),
+                      .refusal = std::move(refusal)});
+  };
+  r.add("quintet.data.ProcessPreprocessor", process_params(),
+        [workers](const Arguments& a) { return gin::to_value(process_preprocessor(workers(a))); });
+  r.add("quintet.data.ProcessPostprocessor", process_params(),
+        [workers](const Arguments& a) { return gin::to_value(process_postprocessor(workers(a))); });
+  r.add("quintet.data.ProcessMetric", process_params(), [workers](const Arguments& a) {
+    return gin::to_value(process_metric(workers(a), "ProcessMetric"));
+  });
+  r.add(
+      "quintet.data.ProcessSource",
+      process_params({{"splits", gin::list_of({"train", "validation", "test"})}}),
+      [workers](const Arguments& a) {
+        return gin::to_value(process_source(workers(a), a.get<std::vector<std::string>>("splits")));
+      });
+}
+
+}  // namespace quintet::data

@@ -1,0 +1,30 @@
+#pragma once
+// Preprocessors, postprocessors, metrics and sources that are functions of the user's own processes.
+// The requests and answers, a JSON object a line (python/quintet_worker.py is the other end):
+//
+//   preprocessor   {"example": {..}, "sequence_length": {..}, "seed": 1}  ->  {"examples": [{..}, ..]}
+//   postprocessor  {"output": .., "example": {..}, "is_target": true}     ->  {"output": ..}
+//   metric         {"targets": [..], "predictions": [..]}                 ->  {"metrics": {"name": 0.5}}
+//   source         {"split": "train"}                                     ->  {"size": 100}
+//                  {"split": "train", "index": 7}                         ->  {"example": {..}}
+//
+// Features are texts, numbers, lists of them and grids; bytes that are no text {"base64": ".."}.
+
+#include "data/examples/data_source.h"
+#include "data/examples/preprocessor.h"
+#include "data/metrics/metric.h"
+#include "data/workers/workers.h"
+
+namespace quintet::data {
+
+using WorkersPtr = std::shared_ptr<const Workers>;
+
+/// Each example to any number of them. The seed is a draw of the example's own, so that the answer
+/// depends on no other example, thread or process.
+PreprocessorPtr process_preprocessor(WorkersPtr workers);
+PostprocessFn process_postprocessor(WorkersPtr workers);
+MetricFn process_metric(WorkersPtr workers, std::string name);
+/// Examples by index, so that shuffling and positions are those of any other source.
+DataSourcePtr process_source(WorkersPtr workers, std::vector<std::string> splits);
+
+}  // namespace quintet::data

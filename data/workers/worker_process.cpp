@@ -1,0 +1,175 @@
+#include "data/workers/worker_process.h"
+
+#include <fcntl.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <thread>
+
+#include "runtime/base/check.h"
+#include "runtime/base/clock.h"
+
+namespace quintet::data {
+namespace {
+
+constexpr size_t kKeptErrors = 2000;  // bytes of stderr that messages quote
+constexpr int64_t kLongestAnswer = int64_t{1} << 30;
+
+struct Pipe {
+  Pipe() {
+    int ends[2];
+    QT_CHECK_AS(ExitCode::kEnvironment, pipe2(ends, O_CLOEXEC) == 0, "cannot open a pipe: {}",
+                std::strerror(errno));
+    read = ends[0];
+    write = ends[1];
+  }
+  int read, write;
+};
+
+/// The process, or -1 and errno. A group of its own: Ctrl-C is for the program that asks.
+pid_t spawn(const std::vector<std::string>& command, int in, int out, int err) {
+  std::vector<char*> words;
+  for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_adddup2(&files, in, 0);
+  posix_spawn_file_actions_adddup2(&files, out, 1);
+  posix_spawn_file_actions_adddup2(&files, err, 2);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes,
+                           POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  sigset_t none, all;
+  sigemptyset(&none);
+  sigfillset(&all);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setsigdefault(&attributes, &all);
+  pid_t process = -1;
+  errno = posix_spawnp(&process, words[0], &files, &attributes, words.data(), environ);
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&files);
+  return errno == 0 ? process : -1;
+}
+
+void close_and_forget(int& file) {
+  if (file >= 0) close(file);
+  file = -1;
+}
+
+}  // namespace
+
+WorkerProcess::WorkerProcess(const std::vector<std::string>& command)
+    : name_(fmt::format("worker process '{}'", fmt::join(command, " "))) {
+  const Pipe in, out, err;
+  process_ = spawn(command, in.read, out.write, err.write);
+  const int error = errno;
+  for (const int theirs : {in.read, out.write, err.write}) close(theirs);
+  input_ = in.write;
+  output_ = out.read;
+  errors_ = err.read;
+  for (const int ours : {input_, errors_}) fcntl(ours, F_SETFL, O_NONBLOCK);
+  if (process_ > 0) return;
+  for (int* ours : {&input_, &output_, &errors_}) close_and_forget(*ours);
+  fail(ExitCode::kEnvironment, "{}: cannot be started: {}", name_, std::strerror(error));
+}
+
+WorkerProcess::~WorkerProcess() {
+  close_and_forget(input_);
+  for (int i = 0; process_ > 0 && i < 200; ++i) {
+    if (waitpid(process_, nullptr, WNOHANG) != 0) process_ = -1;
+    if (process_ > 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  read_errors();
+  kill_and_wait();
+  close_and_forget(output_);
+  close_and_forget(errors_);
+}
+
+void WorkerProcess::kill_and_wait() {
+  if (process_ <= 0) return;
+  kill(-process_, SIGKILL);  // and what it has started
+  while (waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  process_ = -1;
+}
+
+void WorkerProcess::read_errors() {
+  std::array<char, 4096> bytes;
+  for (ssize_t n; (n = read(errors_, bytes.data(), bytes.size())) >= 0;) {
+    if (n == 0) return close_and_forget(errors_);
+    std::fwrite(bytes.data(), 1, static_cast<size_t>(n), stderr);
+    last_errors_.append(bytes.data(), static_cast<size_t>(n));
+    if (last_errors_.size() > 2 * kKeptErrors)
+      last_errors_.erase(0, last_errors_.size() - kKeptErrors);
+  }
+}
+
+std::string WorkerProcess::ended() {
+  int status = 0;
+  // Whoever closes its output ends, or is made to.
+  for (int i = 0; i < 100 && waitpid(process_, &status, WNOHANG) == 0; ++i) {
+    if (i == 99) return "has closed its output";
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  process_ = -1;
+  if (WIFSIGNALED(status)) return fmt::format("was ended by signal {}", WTERMSIG(status));
+  return fmt::format("ended with exit status {}", WEXITSTATUS(status));
+}
+
+void WorkerProcess::fail_with(const std::string& what) {
+  kill_and_wait();
+  read_errors();
+  std::string said = last_errors_;
+  if (said.size() > kKeptErrors) said.erase(0, said.size() - kKeptErrors);
+  while (!said.empty() && said.back() == '\n') said.pop_back();
+  fail(ExitCode::kData, "{} {}; its stderr: {}", name_, what,
+       said.empty() ? "nothing" : "\n" + said);
+}
+
+std::string WorkerProcess::ask(std::string_view line, double seconds) {
+  QT_CHECK_AS(ExitCode::kData, process_ > 0, "{} has ended", name_);
+  std::string left(line);
+  left += '\n';
+  const auto began = Clock::now();
+  size_t end = 0;
+  while ((end = answers_.find('\n')) == std::string::npos) {
+    const double rest = seconds - seconds_since(began);
+    if (rest <= 0) fail_with(fmt::format("gave no answer within {} seconds", seconds));
+    if (std::ssize(answers_) > kLongestAnswer) fail_with("writes an answer of more than 1 GiB");
+    exchange(left, rest);
+  }
+  std::string answer = answers_.substr(0, end);
+  answers_.erase(0, end + 1);
+  read_errors();
+  return answer;
+}
+
+/// Writes what can be written and reads what is there.
+void WorkerProcess::exchange(std::string& left, double seconds) {
+  std::array<pollfd, 3> files = {pollfd{left.empty() ? -1 : input_, POLLOUT, 0},
+                                 pollfd{output_, POLLIN, 0}, pollfd{errors_, POLLIN, 0}};
+  if (poll(files.data(), files.size(), static_cast<int>(1000 * std::min(seconds, 3600.0)) + 1) < 0)
+    return;  // a signal
+  if (files[0].revents != 0) {
+    const ssize_t n = write(input_, left.data(), left.size());
+    if (n > 0) left.erase(0, static_cast<size_t>(n));
+    if (n < 0 && errno != EAGAIN) fail_with(ended());
+  }
+  if (files[2].revents != 0) read_errors();
+  if (files[1].revents == 0) return;
+  std::array<char, 65536> bytes;
+  const ssize_t n = read(output_, bytes.data(), bytes.size());
+  if (n == 0) fail_with(ended());
+  if (n > 0) answers_.append(bytes.data(), static_cast<size_t>(n));
+}
+
+}  // namespace quintet::data

@@ -1,0 +1,40 @@
+#pragma once
+// The user's own functions in processes of their own: as many as threads ask at a time, at most
+// `processes`.
+
+#include <condition_variable>
+#include <mutex>
+
+#include "data/workers/worker_process.h"
+#include "runtime/base/formats/json.h"
+
+namespace quintet::data {
+
+struct WorkerOptions {
+  std::vector<std::string> command;
+  int64_t processes = 0;        // 0: one for each core
+  double timeout_seconds = 60;  // for an answer
+  std::string refusal;          // why this command may not be run; empty: it may
+};
+
+class Workers {
+ public:
+  /// Starts nothing yet. Throws a usage error for a command of no words or limits that are none.
+  explicit Workers(WorkerOptions options);
+  /// The answer of a process to a request, an object. Throws kData if the process dies, is late, or
+  /// answers with what is no JSON object or holds "error"; another is started for the next request.
+  /// Throws a usage error if the command is refused. May be called from several threads.
+  Json ask(const std::string& request) const;
+
+ private:
+  std::unique_ptr<WorkerProcess> take() const;
+  void give_back(std::unique_ptr<WorkerProcess> worker) const;
+
+  const WorkerOptions options_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable freed_;
+  mutable std::vector<std::unique_ptr<WorkerProcess>> idle_;
+  mutable int64_t running_ = 0;  // those that are idle are not
+};
+
+}  // namespace quintet::data

@@ -1,0 +1,152 @@
+"""Functions in processes of the user's own: preprocessors, postprocessors, metrics, sources; what goes wrong in them."""
+
+import json
+import os
+import re
+import sys
+
+import e2e
+from e2e import ROOT, TINY, quintet, tensor_checksums
+
+# What a user writes: functions as T5X's users have them, and one line that runs them.
+FUNCTIONS = """
+import random
+import sys
+sys.path.insert(0, {python!r})
+import quintet_worker
+
+class Squares:  # a data set of its own
+    def __len__(self): return 40
+    def __getitem__(self, i): return {{"inputs": str(i), "targets": str(i * i)}}
+
+def preprocess(example, sequence_length, seed):
+    print("a line of the user's own")
+    if example["inputs"] == "drop me": return None
+    random.seed(seed)
+    noise = random.randint(0, 999)
+    copies = 2 if example["inputs"] == "twice" else 1
+    return [dict(example, inputs=f"{{example['inputs']}} {{noise}} {{sequence_length.get('inputs')}}", targets=example["targets"].upper())] * copies
+
+def postprocess(output, example, is_target):
+    return {{"text": output, "is_target": is_target, "length": len(example["targets"])}}
+
+def metric(targets, predictions):
+    assert all(target["is_target"] for target in targets) and not any(p["is_target"] for p in predictions)
+    return {{"count": len(targets), "lengths": sum(t["length"] for t in targets) / 2, "note": "said by metric"}}
+
+def wrong(example):
+    text = example["inputs"]
+    if text == "raise": raise ValueError("not this one")
+    if text == "exit": sys.stderr.write("goodbye\\n"); sys.exit(7)
+    if text == "kill": import os; os.kill(os.getpid(), 9)
+    if text == "hang": import time; time.sleep(1000)
+    if text == "nonsense": import os; os.write(answers_file(), b"nonsense\\n")
+    if text == "list": return [5]
+    return example
+
+def answers_file():
+    import os
+    return max(int(fd) for fd in os.listdir("/proc/self/fd") if os.path.exists("/proc/self/fd/" + fd) and "pipe" in os.readlink("/proc/self/fd/" + fd))
+
+quintet_worker.run({{"preprocess": preprocess, "postprocess": postprocess, "metric": metric, "wrong": wrong,
+                    "source": {{"train": Squares(), "validation": Squares()}}}}[sys.argv[1]])
+"""
+
+TASK = """
+from __gin__ import dynamic_registration
+import seqio
+from quintet import data
+{include}
+data.JsonlDataSource.split_to_filepattern = {{'train': '{folder}/rows.jsonl', 'validation': '{folder}/rows.jsonl'}}
+data.ProcessPreprocessor.command = ['{program}', '{folder}/functions.py', 'preprocess']
+data.ProcessPostprocessor.command = ['{program}', '{folder}/functions.py', 'postprocess']
+data.ProcessMetric.command = ['{program}', '{folder}/functions.py', 'metric']
+data.ProcessSource.command = ['{program}', '{folder}/functions.py', 'source']
+data.ProcessSource.splits = ['train', 'validation']
+seqio.Feature.vocabulary = @seqio.ByteVocabulary()
+seqio.Task:
+  name = 'mine'
+  source = @data.{source}()
+  preprocessors = [@data.ProcessPreprocessor, @seqio.preprocessors.tokenize, @seqio.preprocessors.append_eos]
+  output_features = {{'inputs': @seqio.Feature(), 'targets': @seqio.Feature()}}
+  postprocess_fn = @data.ProcessPostprocessor()
+  metric_fns = [@data.ProcessMetric()]
+seqio.TaskRegistry.tasks = [@seqio.Task()]
+"""
+
+
+def task(folder, rows, source="JsonlDataSource", include=""):
+    (folder / "functions.py").write_text(FUNCTIONS.format(python=str(ROOT / "python")))
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    gin = folder / "task.gin"
+    gin.write_text(TASK.format(folder=folder, program=sys.executable, source=source, include=include))
+    return f"--gin_file={gin}"
+
+
+def rows_of(*texts):
+    return [{"inputs": text, "targets": f"answer {i}"} for i, text in enumerate(texts)]
+
+
+def shown(*arguments, **options):
+    return quintet("data", "show", "mine", "--split=train", "--num=100", *arguments, **options)
+
+
+def test_a_preprocessor_keeps_drops_and_multiplies_in_any_number_of_processes(folder):
+    gin = task(folder, rows_of("once", "twice", "drop me", *(f"row {i}" for i in range(300))))
+    lengths = "--gin.TASK_FEATURE_LENGTHS={'inputs': 64, 'targets': 32}"
+    one = shown(gin, "--gin.data.ProcessPreprocessor.processes=1", lengths)
+    assert one.out == shown(gin, "--gin.data.ProcessPreprocessor.processes=3", lengths).out
+    made = one.out.split("preprocessed:")[1].split("mine packed:")[0]
+    inputs = re.findall('inputs_pretokenized: "(.*)"', made)
+    assert len(inputs) == 100 and re.fullmatch(r"once \d+ 64", inputs[0]), inputs
+    assert re.fullmatch(r"twice \d+ 64", inputs[1]) and inputs[1] == inputs[2] and inputs[3].startswith("row 0"), inputs
+    assert re.findall('targets_pretokenized: "(.*)"', made)[:4] == ["ANSWER 0", "ANSWER 1", "ANSWER 1", "ANSWER 3"], made
+    assert "a line of the user's own" in one.err
+    assert len({line.split()[2] for line in inputs[3:]}) > 50, inputs
+
+
+def test_wrong_workers_are_named_with_their_example_and_what_they_said(folder):
+    for text, parts in {"raise": ["ValueError: not this one"], "exit": ["exit status 7", "goodbye"], "kill": ["signal 9"],
+                        "hang": ["no answer within 1 seconds"], "nonsense": ["found 'nonsense'"], "list": ["expected an object of features"]}.items():
+        gin = task(folder, rows_of("fine", text, "fine"))
+        failed = shown(gin, f"--gin.data.ProcessPreprocessor.command=['{sys.executable}', '{folder}/functions.py', 'wrong']",
+                       "--gin.data.ProcessPreprocessor.timeout_seconds=1", expect=3)
+        for part in ["rows.jsonl:2", "worker process", "functions.py wrong", *parts]:
+            assert part in failed.err, (text, part, failed.err)
+    missing = shown(gin, "--gin.data.ProcessPreprocessor.command=['/nowhere/program']", expect=4)
+    assert "/nowhere/program" in missing.err and "cannot be started" in missing.err, missing.err
+    for binding, part in ("command=[]", "command"), ("processes=-1", "processes"), ("timeout_seconds=0", "timeout_seconds"):
+        assert part in shown(gin, f"--gin.data.ProcessPreprocessor.{binding}", expect=2).err
+
+
+def test_no_worker_is_left_behind(folder):
+    gin = task(folder, rows_of("hang"))
+    shown(gin, f"--gin.data.ProcessPreprocessor.command=['{sys.executable}', '{folder}/functions.py', 'wrong']",
+          "--gin.data.ProcessPreprocessor.timeout_seconds=1", expect=3)
+    commands = []
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            commands.append(open(f"/proc/{process}/cmdline").read())
+        except OSError:
+            pass
+    assert not any(f"{folder}/functions.py" in command for command in commands), commands
+
+
+def test_training_resumes_and_evaluates_with_ones_own_functions(folder):
+    gin = task(folder, [], source="ProcessSource", include="include 'quintet/quickstart.gin'\nTASK = 'mine'\n")
+    run = ["train", *TINY[1:], gin, "--gin.utils.SaveCheckpointConfig.period=3"]
+    quintet(*run, f"--model_dir={folder}/whole", "--gin.TRAIN_STEPS=6")
+    quintet(*run, f"--model_dir={folder}/one", "--gin.TRAIN_STEPS=6", "--gin.data.ProcessPreprocessor.processes=1")
+    assert tensor_checksums(folder / "whole", 6) == tensor_checksums(folder / "one", 6)
+    quintet(*run, f"--model_dir={folder}/parts", "--gin.TRAIN_STEPS=3")
+    quintet(*run, f"--model_dir={folder}/parts", "--gin.TRAIN_STEPS=6")
+    assert tensor_checksums(folder / "whole", 6) == tensor_checksums(folder / "parts", 6)
+    # A stranger's model starts nothing.
+    refused = quintet("eval", f"--model_dir={folder}/whole", "--split=validation", expect=2)
+    assert "--allow_commands" in refused.err and "config.gin" in refused.err, refused.err
+    quintet("generate", f"--model_dir={folder}/whole", "a")
+    found = quintet("eval", f"--model_dir={folder}/whole", "--split=validation", "--allow_commands")
+    assert json.loads(found.out) == {"step": 6, "task": "mine", "examples": 40, "count": 40.0, "lengths": 77.0}, found
+
+
+e2e.run(globals())
