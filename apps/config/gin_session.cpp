@@ -15,9 +15,9 @@
 #include "apps/config/inference_config.h"
 #include "apps/config/train_config.h"
 #include "apps/huggingface/gin_text.h"
-#include "apps/model/chat_template.h"
 #include "data/configurables/configurables.h"
 #include "models/configurables.h"
+#include "models/serving/chat_template.h"
 #include "runtime/configurables/configurables.h"
 #include "runtime/configurables/optimizer_configurables.h"
 

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "apps/huggingface/generation_config.h"
-#include "apps/model/chat_template.h"
 #include "apps/model/trained_model.h"
 #include "data/vocabularies/vocabulary.h"
+#include "models/serving/chat_template.h"
 
 namespace quintet {
 

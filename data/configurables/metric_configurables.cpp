@@ -1,6 +1,6 @@
 #include "data/configurables/metric_configurables.h"
 
-#include "data/metrics/plain_text.h"
+#include "data/metrics/plain/plain_text.h"
 #include "data/metrics/postprocessors.h"
 #include "data/metrics/sklearn.h"
 #include "data/metrics/t5_metrics.h"

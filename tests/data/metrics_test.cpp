@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "data/metrics/plain_text.h"
+#include "data/metrics/plain/plain_text.h"
 #include "data/metrics/sacrebleu.h"
 #include "data/metrics/sklearn.h"
 #include "data/metrics/t5_metrics.h"

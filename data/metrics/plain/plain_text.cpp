@@ -1,4 +1,4 @@
-#include "data/metrics/plain_text.h"
+#include "data/metrics/plain/plain_text.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,4 +1,4 @@
-#include "apps/model/chat_template.h"
+#include "models/serving/chat_template.h"
 
 #include "runtime/base/check.h"
 
