@@ -10,6 +10,7 @@ file(CREATE_LINK ${configs} ${CMAKE_BINARY_DIR}/${QUINTET_CONFIGS} SYMBOLIC)
 
 install(TARGETS quintet RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
 install(DIRECTORY models/configs/ DESTINATION ${QUINTET_CONFIGS} COMPONENT program FILES_MATCHING PATTERN *.gin)
+install(FILES python/quintet_worker.py DESTINATION share/quintet/python COMPONENT program)
 install(FILES LICENSE CHANGELOG.md README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
 # The program writes its manual pages and completion, when it is installed: a build stays as fast as it is.
 install(CODE "

@@ -54,7 +54,7 @@ def test_an_installed_tree_can_be_moved(folder):
 
 def test_what_is_installed(folder):
     prefix = installed(folder)
-    for name in ("bin/quintet", *(f"share/doc/quintet/{name}" for name in ("LICENSE", "CHANGELOG.md")),
+    for name in ("bin/quintet", "share/quintet/python/quintet_worker.py", *(f"share/doc/quintet/{name}" for name in ("LICENSE", "CHANGELOG.md")),
                  "share/man/man1/quintet.1", "share/man/man1/quintet-bench-train.1",
                  "share/bash-completion/completions/quintet", "share/zsh/site-functions/_quintet",
                  "include/quintet/models/base_model.h", "include/quintet/runtime/op/ops.def"):
