@@ -1,4 +1,4 @@
-// Files of examples: text, TSV, JSONL, and columns split by a preprocessor. The first byte chooses.
+// Files of examples: text, TSV, CSV, JSONL, and columns split by a preprocessor. The first byte chooses.
 
 #include "data/examples/data_source.h"
 #include "data/preprocessors/text_preprocessors.h"
@@ -12,6 +12,8 @@ using namespace quintet::data;  // every name here is of that folder
 
 DataSourcePtr source_of(uint8_t kind, const std::string& path, const FileOptions& options) {
   const SplitToFiles files = {{"train", {path}}};
+  if (kind >= 0xF0)
+    return std::make_shared<CsvDataSource>(files, kind % 2 > 0 ? '\t' : ',', kind % 4 < 2, options);
   switch (kind % 4) {
     case 0:
       return std::make_shared<TsvDataSource>(files, std::vector<std::string>{}, options);
@@ -47,7 +49,9 @@ std::vector<std::string> testing::fuzz_seeds() {
           "null}\n",
           "\x02\xEF\xBB\xBFline\nline \U0001F642\n",
           "\x03x\ty\nz\t\n",
-          "\x13\"x\"\"y\t\"\tz\n"};
+          "\x13\"x\"\"y\t\"\tz\n",
+          "\xF0name,text\nAda,\"two\nlines, \"\"quoted\"\"\"\r\n\nBob,\n",
+          "\xF3name\ttext\nAda\t\"not a quote\n"};
 }
 
 }  // namespace quintet
