@@ -72,12 +72,10 @@ std::vector<double> counts_of(const HostArrays& batch, Rows rows, const CountedF
   return counts;
 }
 
-}  // namespace
-
-Metrics BaseModel::base_metrics(const HostArrays& batch, Rows rows, const LossSums& sums) const {
-  const CountedFeatures features = counted_features(batch);
-  const std::vector<double> counts =
-      counts_of(batch, rows, features, options_.loss_normalizing_factor);
+/// T5X's compute_base_metrics. `features`: see BaseModel::counted_features.
+Metrics metrics_of(const HostArrays& batch, Rows rows, const CountedFeatures& features,
+                   const LossNormalizingFactor& factor, const BaseModel::LossSums& sums) {
+  const std::vector<double> counts = counts_of(batch, rows, features, factor);
   const double batch_size =
       static_cast<double>(rows.end - rows.begin) * static_cast<double>(batch_part().count);
   const double all_targets =
@@ -107,6 +105,12 @@ Metrics BaseModel::base_metrics(const HostArrays& batch, Rows rows, const LossSu
   return metrics;
 }
 
+}  // namespace
+
+Metrics BaseModel::base_metrics(const HostArrays& batch, Rows rows, const LossSums& sums) const {
+  return metrics_of(batch, rows, counted_features(batch), options_.loss_normalizing_factor, sums);
+}
+
 Rows Rows::all(const HostArrays& batch) {
   return {0, feature(batch, "decoder_target_tokens").shape[0]};
 }
@@ -132,11 +136,13 @@ LossOutput BaseModel::loss_of(const TargetOutput& of, const HostArrays& batch, R
        .z_loss = options_.z_loss,
        .logit_scale = logits.logit_scale,
        .tied = logits.tied});
-  LossOutput output{result.loss, [this, rows, result](const HostArrays& from) {
-                      return base_metrics(
-                          from, rows,
+  // The metrics may outlive the model.
+  LossOutput output{
+      result.loss, [rows, result, counted = counted_features(batch),
+                    factor = options_.loss_normalizing_factor](const HostArrays& from) {
+        return metrics_of(from, rows, counted, factor,
                           {result.loss.item(), result.z_loss.item(), result.correct.item()});
-                    }};
+      }};
   if (of.routings.empty()) return output;
   return with_routings(std::move(output), of.routings, train);
 }
