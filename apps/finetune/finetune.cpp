@@ -6,6 +6,7 @@
 
 #include "apps/finetune/finetune_gin.h"
 #include "apps/finetune/finetune_memory.h"
+#include "apps/process/output.h"
 #include "checkpoint/checkpoint.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files/atomic_file.h"
@@ -92,7 +93,7 @@ int run_finetuning(FinetuneFlags flags, const gin::CommandLine& gin_line,
     }
   }
   if (leads) fmt::print("{}", text);
-  std::fflush(stdout);  // before what training says on stderr
+  flush_output();  // before what training says on stderr
   if (flags.training.launch.dry_run) return 0;
   gin::CommandLine run = gin_line;
   run.files = {file.string()};

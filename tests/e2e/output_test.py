@@ -44,6 +44,9 @@ def commands(folder, run):
         "bench": [["bench", "train", *size, "--steps=1"]],
         "plan": [["plan", "quintet/quickstart.gin", "--gin.MODEL_DIR='x'", *size[1:], "--mesh=data=2,model=1"]],
         "convert": [["convert", f"--model_dir={run}", "--quantize=int8", "--report", "--task=number_to_words", "--num_examples=2"]],
+        "finetune": [["finetune", run, f"--train={folder}/words.tsv", f"--validation={folder}/words.tsv", "--input=a", "--target=b",
+                      f"--output_dir={folder}/tuned", "--steps=2", "--dry_run"]],
+        "man": [["man"], ["man", "train"]], "completion": [["completion", "bash"]],
         "infer": [], "serve": [],  # results are files, answers
     }
 
