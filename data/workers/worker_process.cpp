@@ -67,8 +67,12 @@ void close_and_forget(int& file) {
 
 }  // namespace
 
+std::string worker_name(const std::vector<std::string>& command) {
+  return fmt::format("worker process '{}'", fmt::join(command, " "));
+}
+
 WorkerProcess::WorkerProcess(const std::vector<std::string>& command)
-    : name_(fmt::format("worker process '{}'", fmt::join(command, " "))) {
+    : name_(worker_name(command)) {
   const Pipe in, out, err;
   process_ = spawn(command, in.read, out.write, err.write);
   const int error = errno;

@@ -13,6 +13,9 @@
 
 namespace quintet::data {
 
+/// What messages call the processes of a command: "worker process 'python3 my_functions.py'".
+std::string worker_name(const std::vector<std::string>& command);
+
 class WorkerProcess {
  public:
   /// Starts the program, which PATH finds, without a shell; what it writes to stderr goes to ours.

@@ -52,7 +52,6 @@ void Workers::give_back(std::unique_ptr<WorkerProcess> worker) const {
 
 Json Workers::ask(const std::string& request) const {
   QT_CHECK(options_.refusal.empty(), "{}", options_.refusal);
-  const std::string who = fmt::format("worker process '{}'", fmt::join(options_.command, " "));
   std::unique_ptr<WorkerProcess> worker = take();
   std::string line;
   try {
@@ -64,9 +63,9 @@ Json Workers::ask(const std::string& request) const {
     throw;
   }
   give_back(std::move(worker));
-  Json answer = answer_in(line, who);
+  Json answer = answer_in(line, name_);
   if (answer.has("error"))
-    fail(ExitCode::kData, "{}: {}", who,
+    fail(ExitCode::kData, "{}: {}", name_,
          answer["error"].is_string() ? answer["error"].as_string() : line);
   return answer;
 }

@@ -31,6 +31,7 @@ class Workers {
   void give_back(std::unique_ptr<WorkerProcess> worker) const;
 
   const WorkerOptions options_;
+  const std::string name_ = worker_name(options_.command);
   mutable std::mutex mutex_;
   mutable std::condition_variable freed_;
   mutable std::vector<std::unique_ptr<WorkerProcess>> idle_;
