@@ -71,11 +71,11 @@ def quintet(*arguments, expect=0, timeout=240, environment=None, **options):
     return result
 
 
-def start(*arguments, **options):
-    """The program in the background; stderr goes to a pipe. options: of subprocess.Popen.
+def start(*arguments, environment=None, **options):
+    """The program in the background; stderr goes to a pipe. environment: more of it; options: of subprocess.Popen.
 
     The pipes have no buffer: communicate() would lose what a readline() before it has read ahead."""
-    environment = dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
+    environment = dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive", **(environment or {}))
     return subprocess.Popen([QUINTET, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                             env=environment, stdin=subprocess.DEVNULL, bufsize=0, **options)
 

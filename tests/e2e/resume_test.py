@@ -1,6 +1,7 @@
 """Stopping and going on: signals, the STOP file, kill -9. A run that was stopped and started again ends in the same
 bits and the same metrics as one that was not."""
 
+import fcntl
 import os
 import pathlib
 import random
@@ -10,6 +11,7 @@ import e2e
 from e2e import assert_same_run, quintet, start, steps_of, tiny, wait_for
 
 STEPS = 40
+SHIM = pathlib.Path(os.environ.get("QUINTET_BUILD", e2e.ROOT / "build")) / "tests/faults/libquintet_fault_shim.so"
 
 
 def until_step(process, model_dir, seconds=120):
@@ -82,30 +84,43 @@ def test_a_second_signal_quits_at_once(folder):
     assert process.returncode in (128 + signal.SIGTERM, 128 + signal.SIGINT, 75), process.returncode
 
 
-def stops_saved(process, model_dir, last, *numbers):
-    """Those signals in a row end a running process with a save; what it says names one of them."""
-    until_step(process, model_dir)
-    process.send_signal(numbers[0])
-    e2e.wait_for(lambda: b"stopping" in process.stderr.readline())  # of two that are pending the higher one's handler runs first
-    for number in numbers[1:]:
-        process.send_signal(number)
+def answer(process):
+    """What a running process says to a signal: that it is stopping, or that it quits; empty: it has ended."""
+    return next((line for line in process.stderr if b"stopping" in line or b"second signal" in line), b"")
+
+
+def saved_at(process, model_dir, *numbers):
+    """The step at which a process that was told to stop by one of those signals has saved."""
     _, err = process.communicate(timeout=120)
     assert process.returncode == 75, f"exit {process.returncode}: {err.decode()[-2000:]}"
     assert any(f"stopped by {signal.Signals(number).name}".encode() in err for number in numbers), err[-2000:]
-    found = steps_of(model_dir)[-1]
-    assert last <= found < 100000, found
-    return found
+    return steps_of(model_dir)[-1]
 
 
 def test_a_lost_terminal_and_a_limit_of_time_save(folder):
-    """Both come in numbers: a shell and its terminal send SIGHUP, systemd SIGTERM with it, the system SIGXCPU every second."""
+    """Both come in numbers: a shell and its terminal send SIGHUP, systemd SIGTERM with it, the system SIGXCPU every second.
+
+    The process cannot save, and so not end, before it has answered all of them: its files wait at a gate."""
+    assert SHIM.exists(), f"{SHIM} is not built"
+    environment = {"LD_PRELOAD": str(SHIM), "QT_FAULT_DIR": str(folder / "run"), "QT_FAULT": "any:1+=WAIT",
+                   "QT_FAULT_GATE": str(folder / "gate"),
+                   "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
     last = -1
-    for numbers in ((signal.SIGHUP, signal.SIGXCPU, signal.SIGXCPU), (signal.SIGXCPU, signal.SIGXCPU),
-                    (signal.SIGHUP, signal.SIGTERM)):
-        process = start(*tiny(folder / "run", 100000, "--gin.utils.SaveCheckpointConfig.period=100000",
-                              "--gin.BATCH_SIZE=256"))  # a step is long enough for a second signal
-        e2e.wait_for(lambda: b"step" in process.stderr.readline())
-        last = stops_saved(process, folder / "run", last, *numbers)
+    for first in (signal.SIGHUP, signal.SIGXCPU):
+        with (folder / "gate").open("w") as gate:
+            process = start(*tiny(folder / "run", 100000, "--gin.utils.SaveCheckpointConfig.period=100000"),
+                            environment=environment)
+            wait_for(lambda: b"step" in process.stderr.readline())
+            until_step(process, folder / "run")
+            fcntl.flock(gate, fcntl.LOCK_EX)
+            process.send_signal(first)
+            assert b"stopping" in answer(process)  # of two that are pending the higher one's handler runs first
+            process.send_signal(signal.SIGXCPU)
+            process.send_signal(signal.SIGTERM)
+            assert b"stopping" in answer(process)
+        found = saved_at(process, folder / "run", first, signal.SIGTERM)
+        assert last <= found < 100000, found
+        last = found
 
 
 def test_nohup_is_respected(folder):
@@ -117,7 +132,8 @@ def test_nohup_is_respected(folder):
     seen = set()
     wait_for(lambda: seen.update(s for s in steps_of(folder / "run") if s > hung_up) or len(seen) > 2 or process.poll() is not None)
     assert process.poll() is None, "SIGHUP ended a run under nohup"
-    stops_saved(process, folder / "run", 0, signal.SIGTERM)
+    process.send_signal(signal.SIGTERM)
+    assert 0 < saved_at(process, folder / "run", signal.SIGTERM) < 100000
 
 
 def killed_runs(folder, kills, more=()):

@@ -3,8 +3,9 @@
 //   QT_FAULT=CALL:N=ACTION   CALL: open write fsync rename unlink mkdir fallocate truncate close read
 //                            flock, or any (all but read and flock). N counts from 1; "N+": that one and all later.
 //                            ACTION: an errno name, KILL (SIGKILL before the call), POWER and
-//                            POWER_UNDONE (below), SLEEP<milliseconds>, FLIP (of a read: its last
-//                            four bytes begin with another bit).
+//                            POWER_UNDONE (below), SLEEP<milliseconds>, WAIT (until nobody has the
+//                            lock of QT_FAULT_GATE, a file), FLIP (of a read: its last four bytes
+//                            begin with another bit).
 //   QT_FAULT_DIR=FOLDER      operations elsewhere are neither counted nor touched.
 //   QT_FAULT_LOG=FILE        one line a counted operation.
 //
@@ -142,6 +143,18 @@ void lose_power(bool undo_renames) {
   }
 }
 
+void wait_at_gate() {
+  const char* gate = getenv("QT_FAULT_GATE");
+  const long file = syscall(SYS_openat, AT_FDCWD, gate, O_RDONLY | O_CLOEXEC);
+  if (file < 0) {
+    fprintf(stderr, "shim: cannot open QT_FAULT_GATE=%s\n", gate);
+    _exit(98);
+  }
+  while (syscall(SYS_flock, file, LOCK_SH) != 0 && errno == EINTR) {
+  }
+  syscall(SYS_close, file);
+}
+
 constexpr int kFlip = -1;
 
 /// Counts an operation; the errno it must fail with, 0: go on. Does not return from KILL and POWER.
@@ -167,6 +180,10 @@ int strike(const char* call, const std::string& path) {
   if (action.compare(0, 5, "SLEEP") == 0) {
     // delay: the fault is a slow call
     usleep(static_cast<useconds_t>(atol(action.c_str() + 5) * 1000));
+    return 0;
+  }
+  if (action == "WAIT") {
+    wait_at_gate();
     return 0;
   }
   return number_of(action);
