@@ -26,6 +26,8 @@
        "quintet convert /tmp/numbers /tmp/numbers-hf --to=hf --dtype=bfloat16")            \
   VERB(inspect, "shows, verifies or compares model directories and checkpoints",           \
        "quintet inspect /tmp/numbers")                                                     \
+  VERB(report, "writes a page about training runs: curves, differences, samples, faults",  \
+       "quintet report /tmp/numbers --output=/tmp/numbers.html")                           \
   VERB(generate, "generates text, scores or embeddings with a trained model",              \
        "quintet generate --model_dir=/tmp/numbers --beams=4 'words: 1234'")                \
   VERB(serve, "serves a model over HTTP: OpenAI's completions interface, a web page",      \

@@ -3,17 +3,22 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 
+#include "apps/page/page.h"
 #include "runtime/base/check.h"
 
 namespace quintet {
 namespace {
 
-std::string escaped(const std::string& text) {
-  std::string safe;
-  for (const char c : text)
-    safe += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : std::string(1, c);
-  return safe;
+using page::escaped;
+
+/// With a comma before every third digit from the right: 1,016,150.
+std::string thousands(double value) {
+  std::string text = fmt::format("{:.0f}", value);
+  for (int64_t at = std::ssize(text) - 3; at > (value < 0 ? 1 : 0); at -= 3)
+    text.insert(static_cast<size_t>(at), ",");
+  return text;
 }
 
 double mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
@@ -28,58 +33,55 @@ std::string cells(const std::vector<std::string>& texts, bool heading, const cha
   return row + "</tr>\n";
 }
 
-/// Step times as bars: compute, exposed communication, data.
+constexpr std::pair<const char*, double LayoutRow::*> kParts[] = {
+    {"compute", &LayoutRow::compute},
+    {"exposed communication", &LayoutRow::exposed},
+    {"data", &LayoutRow::data}};
+
+/// Step times as bars: compute, exposed communication, data, in the colours 0 to 2 of the style.
 std::string drawing(const std::vector<LayoutRow>& rows, const LayoutRow* best) {
-  constexpr double kBar = 22, kLeft = 110, kWidth = 600;
-  double longest = 0;
-  size_t count = 0;
+  constexpr double kBar = 22, kLeft = 120, kWidth = 480;
+  double longest = 0, y = 0;
+  for (const LayoutRow& row : rows) longest = std::max(longest, row.seconds);
+  std::string bars;
   for (const LayoutRow& row : rows) {
     if (!row.refused.empty()) continue;
-    longest = std::max(longest, row.seconds);
-    ++count;
-  }
-  if (count == 0) return "";
-  std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{:.0f}\" height=\"{:.0f}\" "
-      "font-family=\"sans-serif\" font-size=\"12\">\n",
-      kLeft + kWidth + 90, kBar * static_cast<double>(count + 1));
-  double y = 0;
-  for (const LayoutRow& row : rows) {
-    if (!row.refused.empty()) continue;
-    svg += fmt::format("<text x=\"0\" y=\"{:.1f}\"{}>{}{}</text>\n", y + 15,
-                       &row == best ? " font-weight=\"bold\"" : "", row.layout.name(),
-                       &row == best ? " *" : "");
+    bars += fmt::format("<text x=\"0\" y=\"{:.1f}\"{}>{}{}</text>\n", y + 15,
+                        &row == best ? " font-weight=\"bold\"" : "", row.layout.name(),
+                        &row == best ? " *" : "");
     double x = kLeft;
-    for (const auto& [seconds, color] :
-         {std::pair(row.compute, "#4878a8"), std::pair(row.exposed, "#d8824a"),
-          std::pair(row.data, "#8aa860")}) {
-      const double width = kWidth * std::max(0.0, seconds) / longest;
-      svg += fmt::format(
-          "<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.0f}\" fill=\"{}\"/>\n", x,
-          y + 3, width, kBar - 6, color);
+    for (size_t i = 0; i < std::size(kParts); ++i) {
+      const double width = kWidth * std::max(0.0, row.*kParts[i].second) / longest;
+      bars += fmt::format(
+          "<rect class=\"dot c{}\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" "
+          "height=\"{:.0f}\"/>\n",
+          i, x, y + 3, width, kBar - 6);
       x += width;
     }
-    svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\">{:.4g} s</text>\n", x + 6, y + 15,
-                       row.seconds);
+    bars += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\">{:.4g} s</text>\n", x + 6, y + 15,
+                        row.seconds);
     y += kBar;
   }
-  double x = kLeft;
-  for (const auto& [name, color] :
-       {std::pair("compute", "#4878a8"), std::pair("exposed communication", "#d8824a"),
-        std::pair("data", "#8aa860")}) {
-    svg += fmt::format(
-        "<rect x=\"{0:.0f}\" y=\"{1:.1f}\" width=\"12\" height=\"12\" fill=\"{2}\"/>"
-        "<text x=\"{3:.0f}\" y=\"{4:.1f}\">{5}</text>\n",
-        x, y + 5, color, x + 18, y + 15, name);
-    x += 180;
-  }
-  return svg + "</svg>\n";
+  if (y == 0) return "";
+  std::string legend;
+  for (size_t i = 0; i < std::size(kParts); ++i)
+    legend += fmt::format(
+        "<span><svg width=\"12\" height=\"12\"><rect class=\"dot c{}\" width=\"12\" "
+        "height=\"12\"/></svg> {}</span>\n",
+        i, kParts[i].first);
+  return fmt::format(
+      "<div class=\"scroll\"><svg class=\"bars\" viewBox=\"0 0 {0:.0f} {1:.0f}\" "
+      "style=\"max-width: {0:.0f}px\" "
+      "role=\"img\" aria-label=\"step time of each layout\">\n{2}</svg></div>\n<div "
+      "class=\"bar-legend\">{3}</div>\n",
+      kLeft + kWidth + 90, y, bars, legend);
 }
 
 std::string speed_table(const std::vector<LayoutRow>& rows, const LayoutRow* best) {
-  std::string html = "<table>\n" + cells({"layout", "tokens/s", "MFU", "step, s", "compute, s",
-                                          "exposed communication, s", "data, s", ""},
-                                         true);
+  std::string html = "<div class=\"scroll\"><table>\n" +
+                     cells({"layout", "tokens/s", "MFU", "step, s", "compute, s",
+                            "exposed communication, s", "data, s", ""},
+                           true);
   for (const LayoutRow& row : rows) {
     if (!row.refused.empty()) {
       html += fmt::format(
@@ -87,7 +89,7 @@ std::string speed_table(const std::vector<LayoutRow>& rows, const LayoutRow* bes
           row.layout.name(), escaped(row.refused));
       continue;
     }
-    html += cells({row.layout.name(), fmt::format("{:.1f}", row.tokens_per_second),
+    html += cells({row.layout.name(), thousands(row.tokens_per_second),
                    fmt::format("{:.2f} %", 100 * row.mfu), fmt::format("{:.5f}", row.seconds),
                    fmt::format("{:.5f}", row.compute), fmt::format("{:.5f}", row.exposed),
                    fmt::format("{:.5f}", row.data),
@@ -96,7 +98,7 @@ std::string speed_table(const std::vector<LayoutRow>& rows, const LayoutRow* bes
                                 : "does not fit"},
                   false, &row == best ? " class=\"best\"" : "");
   }
-  return html + "</table>\n";
+  return html + "</table></div>\n";
 }
 
 std::string memory_table(const std::vector<LayoutRow>& rows) {
@@ -104,7 +106,7 @@ std::string memory_table(const std::vector<LayoutRow>& rows) {
   for (int kind = 0; kind < kMemoryKinds; ++kind)
     heading.emplace_back(name_of(static_cast<MemoryKind>(kind)));
   heading.emplace_back("all");
-  std::string html = "<table>\n" + cells(heading, true);
+  std::string html = "<div class=\"scroll\"><table>\n" + cells(heading, true);
   for (const LayoutRow& row : rows) {
     if (!row.refused.empty()) continue;
     std::vector<std::string> texts{row.layout.name()};
@@ -112,29 +114,40 @@ std::string memory_table(const std::vector<LayoutRow>& rows) {
     texts.push_back(fmt::format("{:.2f}", mib(MemoryMeter::sum(row.memory))));
     html += cells(texts, false);
   }
-  return html + "</table>\n";
+  return html + "</table></div>\n";
 }
 
 std::string traffic_table(const std::vector<LayoutRow>& rows) {
-  std::string html = "<table>\n" + cells({"layout", "collective", "over", "calls", "MiB"}, true);
+  std::string html = "<div class=\"scroll\"><table>\n" +
+                     cells({"layout", "collective", "over", "calls", "MiB"}, true);
   for (const LayoutRow& row : rows)
     for (const auto& [what, entry] : row.traffic)
       html += cells({row.layout.name(), what.first, what.second, std::to_string(entry.calls),
                      fmt::format("{:.4f}", mib(entry.bytes))},
                     false);
-  return html + "</table>\n";
+  return html + "</table></div>\n";
 }
 
 std::string published_html(const std::vector<PublishedRun>& runs) {
-  std::string html = "<h2>Published runs and this plan</h2>\n<table>\n" +
-                     cells({"run", "", "published", "planned", "error", "source"}, true);
+  std::string html =
+      "<section><h2>Published runs and this plan</h2>\n<div class=\"scroll\"><table>\n" +
+      cells({"run", "", "published", "planned", "error", "source"}, true);
   for (const PublishedRun& run : runs)
     html +=
         cells({run.name, run.unit, fmt::format("{:.4g}", run.published),
                run.refused.empty() ? fmt::format("{:.4g}", run.planned) : run.refused,
                run.refused.empty() ? fmt::format("{:+.0f} %", 100 * run.error()) : "", run.source},
               false);
-  return html + "</table>\n";
+  return html + "</table></div></section>\n";
+}
+
+/// The fastest first, then those that cannot run, each in the order given.
+std::vector<LayoutRow> by_speed(std::vector<LayoutRow> rows) {
+  std::stable_sort(rows.begin(), rows.end(), [](const LayoutRow& a, const LayoutRow& b) {
+    return std::pair(!a.refused.empty(), -a.tokens_per_second) <
+           std::pair(!b.refused.empty(), -b.tokens_per_second);
+  });
+  return rows;
 }
 
 }  // namespace
@@ -166,24 +179,29 @@ std::string published_table(const std::vector<PublishedRun>& runs) {
 
 std::string layout_report(const std::string& title,
                           const std::vector<std::pair<std::string, std::string>>& facts,
-                          const std::vector<LayoutRow>& rows,
+                          const std::vector<LayoutRow>& unordered,
                           const std::vector<PublishedRun>& published) {
+  const std::vector<LayoutRow> rows = by_speed(unordered);
   const LayoutRow* best = best_of(rows);
   std::string html = fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/><title>{0}</title>\n"
-      "<style>body{{font-family:sans-serif;margin:2em}}table{{border-collapse:collapse;margin:1em "
-      "0}}"
-      "th,td{{border:1px solid #ccc;padding:.25em .6em;text-align:right}}th{{background:#f2f2f2}}"
-      ".best{{background:#e4f2dc}}.refused td{{text-align:left;color:#777}}</style></head>\n"
-      "<body>\n<h1>{0}</h1>\n",
-      escaped(title));
-  html += "<table>\n";
+      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>"
+      "<meta name=\"viewport\" content=\"width=device-width, "
+      "initial-scale=1\"/><title>{0}</title>\n"
+      "<style>\n{1}\n.bars text {{ font-size: 12px; fill: var(--text); }} .bars {{ display: block; "
+      "width: 100%; }}"
+      " .bar-legend span {{ margin-right: 1rem; font-size: .85rem; }} td {{ white-space: nowrap; }}"
+      " tr.refused td {{ white-space: normal; }}\n</style></head>\n"
+      "<body>\n<header><h1>{0}</h1></header>\n",
+      escaped(title), page::kStyle);
+  html += "<section><div class=\"scroll\"><table class=\"text\">\n";
   for (const auto& fact : facts) html += cells({fact.first, fact.second}, false);
-  html += "</table>\n";
+  html += "</table></div></section>\n";
   if (!rows.empty()) {
-    html += "<h2>A step</h2>\n" + drawing(rows, best) + speed_table(rows, best);
-    html += "<h2>Memory of a rank when it holds most, MiB</h2>\n" + memory_table(rows);
-    html += "<h2>Sent by a rank in a step</h2>\n" + traffic_table(rows);
+    html += "<section><h2>A step</h2>\n" + drawing(rows, best) + speed_table(rows, best) +
+            "</section>\n";
+    html += "<section><h2>Memory of a rank when it holds most, MiB</h2>\n" + memory_table(rows) +
+            "</section>\n";
+    html += "<section><h2>Sent by a rank in a step</h2>\n" + traffic_table(rows) + "</section>\n";
   }
   if (!published.empty()) html += published_html(published);
   return html + "</body></html>\n";

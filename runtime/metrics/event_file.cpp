@@ -151,39 +151,76 @@ void EventFile::flush() {
 
 namespace {
 
+template <typename T>
+std::vector<double> numbers_in(const std::string& content) {
+  std::vector<T> values(content.size() / sizeof(T));
+  std::memcpy(values.data(), content.data(), values.size() * sizeof(T));
+  return {values.begin(), values.end()};
+}
+
+/// TensorFlow's writers put numbers into tensor_content, ours a scalar into float_val, older ones into simple_value.
 void read_value(const tensorboard::Summary::Value& value, const std::string& file, Event& event) {
   const tensorboard::Tensor& tensor = value.tensor();
   event.tag = value.tag();
-  event.scalar =
-      static_cast<double>(tensor.float_val_size() > 0 ? tensor.float_val(0) : value.simple_value());
   if (tensor.string_val_size() > 0) event.text = tensor.string_val(0);
   const std::string& content = tensor.tensor_content();
-  QT_CHECK_AS(ExitCode::kData, content.size() % sizeof(double) == 0,
-              "{}: '{}' holds a tensor of {} bytes, expected numbers of 8 bytes each", file,
-              event.tag, content.size());
-  event.histogram.resize(content.size() / sizeof(double));
-  std::memcpy(event.histogram.data(), content.data(), content.size());
+  const bool is_float = tensor.dtype() == tensorboard::DT_FLOAT;
+  const size_t size = is_float ? sizeof(float) : sizeof(double);
+  QT_CHECK_AS(ExitCode::kData, content.size() % size == 0,
+              "{}: '{}' holds a tensor of {} bytes, expected numbers of {} bytes each", file,
+              event.tag, content.size(), size);
+  std::vector<double> numbers = is_float ? numbers_in<float>(content) : numbers_in<double>(content);
+  event.is_scalar = value.has_simple_value() || tensor.float_val_size() == 1 ||
+                    (numbers.size() == 1 && tensor.tensor_shape().dim_size() == 0);
+  if (!event.is_scalar)
+    event.histogram = std::move(numbers);
+  else if (tensor.float_val_size() == 1)
+    event.scalar = static_cast<double>(tensor.float_val(0));
+  else
+    event.scalar = numbers.empty() ? static_cast<double>(value.simple_value()) : numbers[0];
+}
+
+Event read_event(std::string_view record, const std::string& file) {
+  tensorboard::Event message;
+  QT_CHECK_AS(ExitCode::kData,
+              std::in_range<int>(record.size()) &&
+                  message.ParseFromArray(record.data(), static_cast<int>(record.size())),
+              "{}: a record of {} bytes is not an event of TensorBoard: malformed protocol buffer",
+              file, record.size());
+  Event event;
+  event.wall_time = message.wall_time();
+  event.step = message.step();
+  event.session_start = message.has_session_log();
+  for (const auto& value : message.summary().value()) read_value(value, file, event);
+  return event;
 }
 
 }  // namespace
 
-std::vector<Event> read_event_file(const std::filesystem::path& file) {
+void for_events(const std::filesystem::path& file, const std::function<void(const Event&)>& take) {
   const std::string bytes = read_file(file);
-  std::vector<Event> events;
-  for (std::string_view rest = bytes; auto record = next_tfrecord(rest, file.string());) {
-    tensorboard::Event message;
-    QT_CHECK_AS(ExitCode::kData,
-                std::in_range<int>(record->size()) &&
-                    message.ParseFromArray(record->data(), static_cast<int>(record->size())),
-                "{}: record {} is not an event of TensorBoard: malformed protocol buffer",
-                file.string(), events.size());
-    Event event;
-    event.wall_time = message.wall_time();
-    event.step = message.step();
-    event.session_start = message.has_session_log();
-    for (const auto& value : message.summary().value()) read_value(value, file.string(), event);
-    events.push_back(std::move(event));
+  for (std::string_view rest = bytes; auto record = next_tfrecord(rest, file.string());)
+    take(read_event(*record, file.string()));
+}
+
+std::optional<Event> first_step_event(const std::filesystem::path& file) {
+  constexpr int64_t kBeginning = 1 << 16;
+  const File from = File::open_read(file);
+  std::string bytes(static_cast<size_t>(std::min(from.size(), kBeginning)), '\0');
+  from.read_at(0, std::as_writable_bytes(std::span(bytes)));
+  try {
+    for (std::string_view rest = bytes; auto record = next_tfrecord(rest, file.string());) {
+      Event event = read_event(*record, file.string());
+      if (event.session_start || !event.tag.empty()) return event;
+    }
+  } catch (const Error&) {  // The beginning ends within an event.
   }
+  return std::nullopt;
+}
+
+std::vector<Event> read_event_file(const std::filesystem::path& file) {
+  std::vector<Event> events;
+  for_events(file, [&](const Event& event) { events.push_back(event); });
   return events;
 }
 

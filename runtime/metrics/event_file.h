@@ -10,6 +10,7 @@
 // says so in its file, and TensorBoard then drops what the run before wrote from that step on.
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -62,7 +63,13 @@ struct Event {
   std::string text;               // of a text summary
   std::vector<double> histogram;  // [buckets][left, right, count]
   bool session_start = false;
+  bool is_scalar = false;
 };
+/// Calls `take` with each event in turn. Throws kData where the file is damaged or ends within an event.
+void for_events(const std::filesystem::path& file, const std::function<void(const Event&)>& take);
+/// The first with a step: the start of a session, or a summary. Reads the file's beginning alone; none: there is no
+/// such event.
+std::optional<Event> first_step_event(const std::filesystem::path& file);
 /// All events of a file. Throws kData if it is damaged.
 std::vector<Event> read_event_file(const std::filesystem::path& file);
 

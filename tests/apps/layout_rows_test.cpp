@@ -118,7 +118,7 @@ TEST(Layouts, ThePageDrawsEveryLayoutAndNeedsNothingElse) {
                                            .published = 100,
                                            .planned = 120,
                                            .refused = {}}});
-  const std::regex bar("<rect [^>]*fill=\"#4878a8\"/>");
+  const std::regex bar("<rect class=\"dot c0\"[^>]*/>");
   EXPECT_EQ(std::distance(std::sregex_iterator(page.begin(), page.end(), bar), {}),
             3 + 1);  // legend
   EXPECT_NE(page.find("<tr class=\"best\"><th>2x2:a1p1</th>"), std::string::npos);

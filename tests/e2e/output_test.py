@@ -46,6 +46,7 @@ def commands(folder, run):
         "convert": [["convert", f"--model_dir={run}", "--quantize=int8", "--report", "--task=number_to_words", "--num_examples=2"]],
         "finetune": [["finetune", run, f"--train={folder}/words.tsv", f"--validation={folder}/words.tsv", "--input=a", "--target=b",
                       f"--output_dir={folder}/tuned", "--steps=2", "--dry_run"]],
+        "report": [["report", run, f"--output={folder}/report.html"]],
         "man": [["man"], ["man", "train"]], "completion": [["completion", "bash"]],
         "infer": [], "serve": [],  # results are files, answers
     }

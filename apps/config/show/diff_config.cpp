@@ -7,22 +7,17 @@
 #include "apps/config/show/show_config.h"
 #include "apps/huggingface/gin_text.h"
 #include "runtime/base/check.h"
-#include "runtime/gin/explain.h"
 #include "runtime/gin/resolved.h"
 
 namespace quintet {
 namespace {
 
-/// Values under full names, macros expanded.
 gin::NamedValues side(const gin::Registry& registry, const std::string& path,
                       gin::CommandLine command_line) {
   command_line.files = {path};
   const auto config = parsed_config(registry, command_line);
   print_unknown(*config);
-  gin::NamedValues values;
-  for (const gin::Explained& bound : gin::explain(*config, {}))
-    values.set(bound.name, gin::with_full_names(bound.value));
-  return values;
+  return bound_values(*config);
 }
 
 struct Difference {

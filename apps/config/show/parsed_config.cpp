@@ -2,6 +2,7 @@
 
 #include "apps/config/gin_session.h"
 #include "apps/huggingface/gin_text.h"
+#include "runtime/gin/explain.h"
 
 namespace quintet {
 
@@ -15,6 +16,13 @@ std::unique_ptr<gin::Config> parsed_config(const gin::Registry& registry,
   for (const std::string& file : command_line.files) config->parse_file(file);
   config->parse_bindings(command_line.bindings);
   return config;
+}
+
+gin::NamedValues bound_values(const gin::Config& config) {
+  gin::NamedValues values;
+  for (const gin::Explained& bound : gin::explain(config, {}))
+    values.set(bound.name, gin::with_full_names(bound.value));
+  return values;
 }
 
 }  // namespace quintet

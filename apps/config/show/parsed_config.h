@@ -8,6 +8,7 @@
 
 #include "runtime/gin/command_line.h"
 #include "runtime/gin/config.h"
+#include "runtime/gin/resolved.h"
 
 namespace quintet {
 
@@ -15,5 +16,8 @@ namespace quintet {
 /// undefined macros may be left. Throws usage errors for files that cannot be read or parsed. `registry` outlives it.
 std::unique_ptr<gin::Config> parsed_config(const gin::Registry& registry,
                                            const gin::CommandLine& command_line);
+
+/// Every name that it binds, under its full name, with its value, macros expanded.
+gin::NamedValues bound_values(const gin::Config& config);
 
 }  // namespace quintet
