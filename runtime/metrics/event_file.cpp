@@ -180,13 +180,13 @@ void read_value(const tensorboard::Summary::Value& value, const std::string& fil
     event.scalar = numbers.empty() ? static_cast<double>(value.simple_value()) : numbers[0];
 }
 
-Event read_event(std::string_view record, const std::string& file) {
+Event read_event(std::string_view record, int64_t number, const std::string& file) {
   tensorboard::Event message;
   QT_CHECK_AS(ExitCode::kData,
               std::in_range<int>(record.size()) &&
                   message.ParseFromArray(record.data(), static_cast<int>(record.size())),
-              "{}: a record of {} bytes is not an event of TensorBoard: malformed protocol buffer",
-              file, record.size());
+              "{}: record {} is not an event of TensorBoard: malformed protocol buffer", file,
+              number);
   Event event;
   event.wall_time = message.wall_time();
   event.step = message.step();
@@ -199,8 +199,9 @@ Event read_event(std::string_view record, const std::string& file) {
 
 void for_events(const std::filesystem::path& file, const std::function<void(const Event&)>& take) {
   const std::string bytes = read_file(file);
+  int64_t number = 0;
   for (std::string_view rest = bytes; auto record = next_tfrecord(rest, file.string());)
-    take(read_event(*record, file.string()));
+    take(read_event(*record, number++, file.string()));
 }
 
 std::optional<Event> first_step_event(const std::filesystem::path& file) {
@@ -210,7 +211,7 @@ std::optional<Event> first_step_event(const std::filesystem::path& file) {
   from.read_at(0, std::as_writable_bytes(std::span(bytes)));
   try {
     for (std::string_view rest = bytes; auto record = next_tfrecord(rest, file.string());) {
-      Event event = read_event(*record, file.string());
+      Event event = read_event(*record, 0, file.string());
       if (event.session_start || !event.tag.empty()) return event;
     }
   } catch (const Error&) {  // The beginning ends within an event.

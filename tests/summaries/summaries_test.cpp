@@ -81,6 +81,30 @@ TEST_F(Summaries, BytesThatAreNoEventAreAnError) {
   }
 }
 
+// TensorFlow's writers, which T5X has, put a scalar's bytes into tensor_content; older ones have simple_value.
+TEST_F(Summaries, ScalarsOfOtherWritersAreRead) {
+  tensorboard::Event event;
+  event.set_step(7);
+  tensorboard::Summary::Value& value = *event.mutable_summary()->add_value();
+  value.set_tag("loss");
+  const float number = 2.5F;
+  value.mutable_tensor()->set_dtype(tensorboard::DT_FLOAT);
+  value.mutable_tensor()->mutable_tensor_shape();
+  value.mutable_tensor()->set_tensor_content(&number, sizeof number);
+  std::string file;
+  append_tfrecord(file, event.SerializeAsString());
+  value.clear_tensor();
+  value.set_simple_value(number);
+  append_tfrecord(file, event.SerializeAsString());
+  std::ofstream(folder_ / "events", std::ios::binary) << file;
+  const std::vector<Event> events = read_event_file(folder_ / "events");
+  ASSERT_EQ(events.size(), 2U);
+  for (const Event& read : events) {
+    EXPECT_TRUE(read.is_scalar && read.histogram.empty());
+    EXPECT_EQ(std::tie(read.step, read.scalar), std::tuple(7, 2.5));
+  }
+}
+
 TEST_F(Summaries, HistogramsAreThoseOfTensorBoard) {
   const auto file = ::quintet::testing::fixture_root() / "seqio" / "more" / "histograms.jsonl";
   if (!std::filesystem::exists(file)) GTEST_SKIP() << file << " is not there";
