@@ -11,6 +11,8 @@
 
 #include "kernels/device.h"
 #include "runtime/base/check.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/execution_context.h"
 #include "runtime/mesh/collectives/collectives_host.h"
 #include "runtime/mesh/collectives/collectives_mpi.h"
 #include "runtime/mesh/collectives/collectives_threads.h"
@@ -102,6 +104,21 @@ TEST(Collectives, ADevicesArraysWaitUntilTheyAreSent) {
       EXPECT_EQ(sums, std::vector<float>(kCount, static_cast<float>(20 * i + 1))) << "call " << i;
     }
   });
+}
+
+TEST(Collectives, AWaitForAnotherIsCountedOnce) {
+  Pending inner([] {
+    const auto begin = Clock::now();
+    while (seconds_since(begin) < 0.02) {
+    }
+  });
+  Pending outer([&] { inner.wait(); });
+  double waited = 0;
+  const ContextMember<&ExecutionContext::waited> use(waited);
+  const auto start = Clock::now();
+  outer.wait();
+  EXPECT_GE(waited, 0.02);
+  EXPECT_LE(waited, seconds_since(start));
 }
 
 TEST(Collectives, GroupsOfAMesh) { run_ranks(4, groups_case); }

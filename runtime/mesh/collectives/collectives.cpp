@@ -24,10 +24,14 @@ Pending::~Pending() {
 void Pending::wait() {
   const auto wait = std::exchange(wait_, nullptr);
   if (!wait) return;
+  double* const waited = ExecutionContext::current().waited;
+  if (waited == nullptr) return wait();
   const auto start = Clock::now();
-  wait();
-  if (double* const waited = ExecutionContext::current().waited; waited != nullptr)
-    *waited += seconds_since(start);
+  {  // those that it waits for in turn are part of it
+    const ContextMember<&ExecutionContext::waited> not_twice(static_cast<double*>(nullptr));
+    wait();
+  }
+  *waited += seconds_since(start);
 }
 
 void Traffic::add(const std::string& collective, const std::string& group, int64_t bytes) {
