@@ -4,9 +4,9 @@
     bench/plan_compare.py [--quintet build/quintet] [--ranks 2] [--model t5_1_1_tiny] [--batch 8] [--inputs 256] [--targets 64]
                           [--microbatches 1,2] [--repeat 3] [--launcher 'chrt -f 20']
 
-`quintet bench cluster` measures ops and collectives once, of small models other than this one; `quintet plan` reads its file;
-`quintet bench layouts` measures the steps, --repeat times, of which the median counts. One JSON object a layout on stdout, a table on
-stderr. On a machine where others work, --launcher keeps them away from the ranks.
+`quintet bench cluster` measures ops and collectives, of small models other than this one; `quintet plan` reads its file; `quintet
+bench layouts` measures the steps. All this --repeat times in turn, as a machine that others share is not always as fast; medians count.
+One JSON object a layout on stdout, a table on stderr. On a machine where others work, --launcher keeps them away from the ranks.
 """
 import argparse
 import json
@@ -43,19 +43,22 @@ def main():
     rows = map(json.loads, run(*args).splitlines())
     return {row['layout']: row['seconds_per_step'] for row in rows if 'seconds_per_step' in row}
 
+  planned, measured = ({parts: [] for parts in ns.microbatches.split(',')} for _ in range(2))
   with tempfile.TemporaryDirectory() as folder:
     cluster = os.path.join(folder, 'cluster.json')
-    run('bench', 'cluster', f'--ranks={ns.ranks}', f'--output={cluster}')
-    for parts in ns.microbatches.split(','):
-      step = [*sizes, f'--microbatches={parts}']
-      planned = seconds('plan', f'--cluster={cluster}', *step)
-      measured = [seconds('bench', 'layouts', f'--ranks={ns.ranks}', '--steps=8', *step) for _ in range(ns.repeat)]
-      for layout, plan in planned.items():
-        real = statistics.median(times[layout] for times in measured)
-        print(json.dumps({'bench': 'plan', 'model': ns.model, 'layout': layout, 'microbatches': int(parts), 'planned_seconds': plan,
-                          'measured_seconds': real, 'error': plan / real - 1}))
-        print(f'{layout:14s} {parts:>2s} microbatches: planned {plan * 1e3:9.2f} ms, measured {real * 1e3:9.2f} ms, {plan / real - 1:+.1%}',
-              file=sys.stderr)
+    for _ in range(ns.repeat):
+      run('bench', 'cluster', f'--ranks={ns.ranks}', f'--output={cluster}')
+      for parts in planned:
+        step = [*sizes, f'--microbatches={parts}']
+        planned[parts].append(seconds('plan', f'--cluster={cluster}', *step))
+        measured[parts].append(seconds('bench', 'layouts', f'--ranks={ns.ranks}', '--steps=8', *step))
+  for parts in planned:
+    for layout in planned[parts][0]:
+      plan, real = (statistics.median(times[layout] for times in of[parts]) for of in (planned, measured))
+      print(json.dumps({'bench': 'plan', 'model': ns.model, 'layout': layout, 'microbatches': int(parts), 'planned_seconds': plan,
+                        'measured_seconds': real, 'error': plan / real - 1}))
+      print(f'{layout:14s} {parts:>2s} microbatches: planned {plan * 1e3:9.2f} ms, measured {real * 1e3:9.2f} ms, {plan / real - 1:+.1%}',
+            file=sys.stderr)
 
 
 if __name__ == '__main__':

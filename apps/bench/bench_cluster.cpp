@@ -96,13 +96,20 @@ OrderedJson data_sheet(const Options& options, const Measured& measured) {
   return json;
 }
 
+OrderedJson op_json(const OpTime& time) {
+  OrderedJson json = {{"call_us", time.call * 1e6},
+                      {"us_per_gflop", time.flop * 1e15},
+                      {"us_per_gb", time.byte * 1e15},
+                      {"us_per_gexp", time.exponential * 1e15}};
+  for (const auto& [cost, factor] : time.measured)
+    json["measured"].push_back(
+        {cost.flops * 1e-9, cost.bytes * 1e-9, cost.exponentials * 1e-9, factor});
+  return json;
+}
+
 OrderedJson cluster_json(const Options& options, const Measured& measured) {
   OrderedJson json = data_sheet(options, measured);
-  for (const auto& [name, time] : measured.ops.ops)
-    json["ops"][name] = {{"call_us", time.call * 1e6},
-                         {"us_per_gflop", time.flop * 1e15},
-                         {"us_per_gb", time.byte * 1e15},
-                         {"us_per_gexp", time.exponential * 1e15}};
+  for (const auto& [name, time] : measured.ops.ops) json["ops"][name] = op_json(time);
   json["collectives"] = OrderedJson::array();
   for (const CollectiveTimes& times : measured.collectives)
     json["collectives"].push_back({{"collective", times.collective},

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <map>
 #include <numeric>
 #include <set>
@@ -63,9 +62,36 @@ const Kind kKinds[] = {
        return g.all_to_all(from, to, n / g.size(), DType::f32);
      }}};
 
-/// The slowest rank's.
-double slowest(Comm& comm, double seconds) {
-  comm.host().world().all_reduce(&seconds, 1, DType::f64, Reduction::max).wait();
+/// From when the last rank comes to `collective` until the last one goes on, the median. As in training they come from
+/// ops and not together: those that wait may sleep, and are woken.
+double median_after_ops(Comm& comm, const std::function<void()>& collective) {
+  Device& device = Device::current();
+  const int64_t size = device.is_cpu() ? 256 : 2048;
+  const Tensor x = Tensor::zeros({{{"m", size}, {"k", size}}, DType::f32});
+  const Tensor w = Tensor::zeros({{{"k", size}, {"n", size}}, DType::f32});
+  std::vector<double> seconds;
+  for (int i = 0; i < kRepeats + 1; ++i) {
+    comm.world().barrier();
+    const auto start = Clock::now();
+    ops::matmul(x, w);
+    device.synchronize();
+    const double come = seconds_since(start);
+    collective();
+    device.synchronize();
+    const double gone = seconds_since(start);
+    const std::vector<double> last = slowest(comm, {come, gone});
+    if (i > 0) seconds.push_back(last[1] - last[0]);
+  }
+  return median(std::move(seconds));
+}
+
+}  // namespace
+
+std::vector<double> slowest(Comm& comm, std::vector<double> seconds) {
+  comm.host()
+      .world()
+      .all_reduce(seconds.data(), std::ssize(seconds), DType::f64, Reduction::max)
+      .wait();
   return seconds;
 }
 
@@ -78,10 +104,8 @@ double median_seconds(Comm& comm, const std::function<void()>& work) {
     Device::current().synchronize();
     if (i > 0) seconds.push_back(seconds_since(start));
   }
-  return slowest(comm, median(std::move(seconds)));
+  return slowest(comm, {median(std::move(seconds))})[0];
 }
-
-}  // namespace
 
 std::vector<CollectiveTimes> measure_collectives(Comm& comm) {
   Device& device = Device::current();
@@ -101,7 +125,7 @@ std::vector<CollectiveTimes> measure_collectives(Comm& comm) {
         const int64_t count = bytes / 4 / group.size() * group.size();
         if (count == 0) continue;
         const double seconds =
-            median_seconds(comm, [&] { kind.start(group, from.get(), to.get(), count).wait(); });
+            median_after_ops(comm, [&] { kind.start(group, from.get(), to.get(), count).wait(); });
         of_kind.bytes.push_back(
             static_cast<double>(Traffic::sent(kind.name, 4 * count, group.size())));
         of_kind.seconds.push_back(seconds);

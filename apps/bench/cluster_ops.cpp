@@ -5,10 +5,10 @@
 #include <cmath>
 #include <map>
 
+#include "apps/bench/cluster_links.h"
 #include "apps/plan/model_case.h"
 #include "kernels/device.h"
 #include "kernels/strided_copy.h"
-#include "runtime/base/clock.h"
 #include "runtime/base/median.h"
 #include "runtime/ops/ops.h"
 #include "runtime/optim/optax/optax.h"
@@ -19,6 +19,7 @@ namespace {
 constexpr int kRepeats = 3;
 constexpr int64_t kSteps = 4;
 
+using PlannedOps = std::map<std::string, StepClock::OpTotal, std::less<>>;
 using Samples = std::map<std::string, std::vector<OpSample>, std::less<>>;
 
 /// Sizes far apart, so that an op's time of a call, of arithmetic, of memory and of exponentials differ.
@@ -54,29 +55,15 @@ std::vector<LayoutCase> sample_cases(const Comm& comm, const std::string& dtype)
   return cases;
 }
 
-/// Least seconds of `work`, with the device's.
-double least_seconds(Comm& comm, const std::function<void()>& work) {
-  Device& device = Device::current();
-  double least = INFINITY;
-  for (int i = 0; i <= kRepeats; ++i) {
-    comm.world().barrier();
-    const auto start = Clock::now();
-    work();
-    device.synchronize();
-    least = std::min(least, seconds_since(start));
-  }
-  return least;
-}
-
 /// A profile waits for every op, a step does not: how much longer a call takes for it.
 double profile_overhead(Comm& comm) {
   if (Device::current().is_cpu()) return 0;
   const Tensor x = Tensor::zeros({{{"a", 8}}, DType::f32});
   constexpr int kCalls = 64;
-  const double together = least_seconds(comm, [&] {
+  const double together = median_seconds(comm, [&] {
     for (int i = 0; i < kCalls; ++i) ops::scale(x, 1);
   });
-  const double alone = least_seconds(comm, [&] {
+  const double alone = median_seconds(comm, [&] {
     for (int i = 0; i < kCalls; ++i) {
       ops::scale(x, 1);
       Device::current().synchronize();
@@ -85,38 +72,44 @@ double profile_overhead(Comm& comm) {
   return std::max(0.0, (alone - together) / kCalls);
 }
 
-/// The ops of a layout's step, and seconds a call that are nobody's: the host's work between them.
-double sample_step(const LayoutCase& what, const TrainingLayout& layout, Comm& comm,
-                   double overhead, const OpTime& copy, Samples& samples) {
-  const auto planned = planned_ops(what, layout);
-  std::map<std::string, double, std::less<>> seconds;  // of a step, the least
-  double compute = INFINITY;
+/// Seconds of each op of `planned` in this rank's step, and last those that are no op's, but for copies.
+std::vector<double> seconds_of(const StepProfile& step, const PlannedOps& planned) {
+  std::vector<double> seconds(planned.size(), 0);
+  double others = step.compute;
+  for (const auto& [name, entry] : step.ops.entries()) {
+    others -= entry.seconds;
+    const auto op = planned.find(name == "check_gradients" ? "optimizer" : name);
+    if (op != planned.end())
+      seconds[static_cast<size_t>(std::distance(planned.begin(), op))] += entry.seconds;
+  }
+  seconds.push_back(others);
+  return seconds;
+}
+
+/// The ops of a layout's step. Ranks wait for the slowest at every collective, whichever it is then: an op takes as long
+/// as on that one. What is between them, the host's work and memory that it clears, is of ops' calls and bytes, too.
+void sample_step(const LayoutCase& what, const TrainingLayout& layout, Comm& comm, double overhead,
+                 const OpTime& copy, Samples& samples, std::vector<OpSample>& host) {
+  const PlannedOps planned = planned_ops(what, layout);
+  std::vector<std::vector<double>> of_steps(planned.size() + 1);
   for (int i = 0; i < kRepeats; ++i) {
-    Profile profile;
-    const LayoutRow row = measure_layout(what, layout, comm, kSteps, &profile);
-    compute = std::min(compute, row.compute);
-    std::map<std::string, double, std::less<>> of_run;
-    for (const auto& [name, entry] : profile.entries())
-      of_run[name == "check_gradients" ? "optimizer" : name] += entry.seconds / kSteps;
-    for (const auto& [name, of_step] : of_run) {
-      const auto [least, is_new] = seconds.emplace(name, of_step);
-      least->second = std::min(least->second, of_step);
+    std::vector<StepProfile> steps;
+    measure_layout(what, layout, comm, kSteps, &steps);
+    for (const StepProfile& step : steps) {
+      const std::vector<double> seconds = slowest(comm, seconds_of(step, planned));
+      for (size_t op = 0; op < seconds.size(); ++op) of_steps[op].push_back(seconds[op]);
     }
   }
-  double calls = 0, all = 0;
-  for (const auto& [name, total] : planned) {
+  OpSample between{.seconds = median(of_steps.back())};
+  for (auto of_op = of_steps.begin(); const auto& [name, total] : planned) {
     const auto count = static_cast<double>(total.calls);
-    calls += count;
-    const auto found = seconds.find(name);
-    if (found == seconds.end()) {
-      if (name == "copy") all += copy.of(total.cost) + copy.call * (count - 1);
-      continue;
-    }
-    all += found->second;
-    const double without = found->second - count * overhead;
-    if (without > 0) samples[name].push_back({count, total.cost, without});
+    between.calls += count;
+    between.cost.bytes += total.cost.bytes;
+    if (name == "copy") between.seconds -= copy.sum(total.cost, count);
+    const double seconds = median(*of_op++) - count * overhead;
+    if (seconds > 0) samples[name].push_back({count, total.cost, seconds});
   }
-  return Device::current().is_cpu() ? std::max(0.0, compute - all) / calls : 0;
+  if (Device::current().is_cpu() && between.seconds > 0) host.push_back(between);
 }
 
 std::vector<Product> measure_products(Comm& comm, const std::string& dtype) {
@@ -134,7 +127,7 @@ std::vector<Product> measure_products(Comm& comm, const std::string& dtype) {
     const Tensor x = Tensor::zeros({{{"m", m}, {"k", k}}, type});
     const Tensor w = Tensor::zeros({{{"k", k}, {"n", n}}, type});
     constexpr int kCalls = 4;
-    const double seconds = least_seconds(comm, [&] {
+    const double seconds = median_seconds(comm, [&] {
       for (int i = 0; i < kCalls; ++i) ops::matmul(x, w);
     });
     products.push_back({m, k, n, seconds / kCalls});
@@ -153,7 +146,7 @@ std::vector<OpSample> measure_copies(Comm& comm) {
     const int64_t run = bytes / 16;
     const StridedCopy copy{to.get(), from.get(), run, {2, 8}, {8 * run, run}, {run, 2 * run}};
     constexpr int kCalls = 8;
-    const double seconds = least_seconds(comm, [&] {
+    const double seconds = median_seconds(comm, [&] {
       for (int i = 0; i < kCalls; ++i) device.copy(copy);
     });
     samples.push_back({1, {.bytes = 2.0 * static_cast<double>(bytes)}, seconds / kCalls});
@@ -161,16 +154,18 @@ std::vector<OpSample> measure_copies(Comm& comm) {
   return samples;
 }
 
-}  // namespace
-
-OpTime fit_op_time(const std::vector<OpSample>& samples) {
-  // Columns of a least squares problem whose right side is all ones; coordinate descent.
+/// The least sum of squares of what `samples` took beside what they should, each divided by its scale: by coordinate
+/// descent, no part below 0.
+OpTime least_squares(const std::vector<OpSample>& samples, const std::vector<double>& scales) {
   std::vector<std::array<double, 4>> rows;
-  for (const OpSample& s : samples)
-    rows.push_back({s.calls / s.seconds, s.cost.flops / s.seconds, s.cost.bytes / s.seconds,
-                    s.cost.exponentials / s.seconds});
+  std::vector<double> rest;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const OpSample& s = samples[i];
+    rows.push_back({s.calls / scales[i], s.cost.flops / scales[i], s.cost.bytes / scales[i],
+                    s.cost.exponentials / scales[i]});
+    rest.push_back(s.seconds / scales[i]);
+  }
   std::array<double, 4> part{};
-  std::vector<double> rest(rows.size(), 1);
   constexpr int kSweeps = 2000;
   for (int sweep = 0; sweep < kSweeps; ++sweep)
     for (size_t c = 0; c < part.size(); ++c) {
@@ -187,6 +182,34 @@ OpTime fit_op_time(const std::vector<OpSample>& samples) {
   return {part[0], part[1], part[2], part[3]};
 }
 
+/// With the host's work `between` ops.
+OpTime op_time(const std::vector<OpSample>& samples, const OpTime& between) {
+  OpTime time = fit_op_time(samples);
+  time.call += between.call;
+  time.byte += between.byte;
+  for (const auto& [calls, cost, seconds] : samples)
+    time.measured.push_back({{.flops = cost.flops / calls,
+                              .bytes = cost.bytes / calls,
+                              .exponentials = cost.exponentials / calls},
+                             (seconds + between.sum(cost, calls)) / time.sum(cost, calls)});
+  return time;
+}
+
+}  // namespace
+
+OpTime fit_op_time(const std::vector<OpSample>& samples) {
+  std::vector<double> scales;
+  for (const OpSample& s : samples) scales.push_back(s.seconds);
+  OpTime time = least_squares(samples, scales);
+  constexpr int kRounds = 3;
+  for (int round = 0; round < kRounds; ++round) {
+    for (size_t i = 0; i < samples.size(); ++i)
+      scales[i] = time.sum(samples[i].cost, samples[i].calls);
+    time = least_squares(samples, scales);
+  }
+  return time;
+}
+
 OpMeasurements measure_ops(Comm& comm, const std::string& dtype) {
   OpMeasurements measured;
   measured.products = measure_products(comm, dtype);
@@ -197,14 +220,14 @@ OpMeasurements measure_ops(Comm& comm, const std::string& dtype) {
   const OpTime copy = measured.ops["copy"] = fit_op_time(copies);
   const double overhead = profile_overhead(comm);
   Samples samples;
-  std::vector<double> between;
+  std::vector<OpSample> host;
   for (const LayoutCase& what : sample_cases(comm, dtype))
     for (const TrainingLayout& layout : all_layouts(comm.size()))
-      between.push_back(sample_step(what, layout, comm, overhead, copy, samples));
-  measured.launch = median(between);
+      sample_step(what, layout, comm, overhead, copy, samples, host);
+  const OpTime between = host.empty() ? OpTime{} : fit_op_time(host);
+  measured.launch = between.call;
   for (const auto& [name, of_op] : samples) {
-    measured.ops[name] = fit_op_time(of_op);
-    measured.ops[name].call += measured.launch;
+    measured.ops[name] = op_time(of_op, between);
   }
   return measured;
 }

@@ -17,7 +17,8 @@ struct OpSample {
   double seconds = 0;
 };
 
-/// The least sum of squared relative errors; no part is negative. At least one sample, of more than 0 seconds.
+/// The least sum of squared errors relative to the fitted time, not to the measured one: what took long by chance counts
+/// as much as what took little. No part is negative. At least one sample, of more than 0 seconds.
 OpTime fit_op_time(const std::vector<OpSample>& samples);
 
 struct Product {
@@ -33,7 +34,7 @@ struct OpMeasurements {
   double launch = 0;  // seconds of an op that does nothing, the host's work for it too
 };
 
-/// All ranks of `comm` work at once, as in training; rank 0's times. dtype: float32, or bfloat16 on a GPU.
+/// All ranks of `comm` work at once, as in training; medians of the slowest rank of each step. dtype: float32, or bfloat16 on a GPU.
 OpMeasurements measure_ops(Comm& comm, const std::string& dtype);
 
 }  // namespace quintet

@@ -117,6 +117,16 @@ double not_negative(const Json& value) {
   return number;
 }
 
+OpTime::Measured measured_call(const Json& json) {
+  const std::vector<double> numbers = json.as_doubles();
+  const auto is_good = [](double number) { return std::isfinite(number) && number >= 0; };
+  QT_CHECK(
+      numbers.size() == 4 && std::all_of(numbers.begin(), numbers.end(), is_good) && numbers[3] > 0,
+      "{}: expected [gflop, gb, gexp, factor], none negative and a factor above 0", json.path());
+  return {{.flops = numbers[0] * 1e9, .bytes = numbers[1] * 1e9, .exponentials = numbers[2] * 1e9},
+          numbers[3]};
+}
+
 OpTimes op_times(const Json& json) {
   OpTimes ops;
   for (const auto& [name, parts] : json.members()) {
@@ -127,8 +137,13 @@ OpTimes op_times(const Json& json) {
         {"us_per_gb", {&time.byte, 1e-15}},
         {"us_per_gexp", {&time.exponential, 1e-15}}};
     for (const auto& [part, value] : parts.members()) {
+      if (part == "measured") {
+        for (const Json& call : value.items()) time.measured.push_back(measured_call(call));
+        continue;
+      }
       const auto found = members.find(part);
-      QT_CHECK(found != members.end(), "{}: expected call_us, us_per_gflop, us_per_gb, us_per_gexp",
+      QT_CHECK(found != members.end(),
+               "{}: expected call_us, us_per_gflop, us_per_gb, us_per_gexp, measured",
                value.path());
       *found->second.first = not_negative(value) * found->second.second;
     }

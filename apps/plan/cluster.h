@@ -6,7 +6,8 @@
 //    "op_us": 5, "link_gb_per_s": 200, "link_us": 5, "network_gb_per_s_per_host": 180, "network_us": 15}
 //
 // What `quintet bench cluster` measured takes the place of these numbers: "ops" {"attention": {"call_us": 9,
-// "us_per_gflop": 70, "us_per_gb": 0, "us_per_gexp": 900}, ...}, the time of an op from what it does;
+// "us_per_gflop": 70, "us_per_gb": 0, "us_per_gexp": 900, "measured": [[2, 0.1, 0, 1.2], ...]}, ...}, the time of an
+// op from what it does, and how many times that what calls of so many gflop, gb and gexp took;
 // "collectives" [{"collective": "all_gather", "ranks": 8, "hosts": 1, "bytes": [...], "us": [...]}, ...],
 // by what a rank sends, in ascending order, of groups with as many ranks on as many hosts.
 // memory_usable: the rest is for CUDA's context, NCCL's buffers, fragmentation and head room. host_gb_per_s,

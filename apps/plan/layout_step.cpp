@@ -82,10 +82,11 @@ void simulate(const LayoutCase& what, const TrainingLayout& layout, const Simula
 
 struct StepTimes {
   double seconds = 0, exposed = 0, data = 0;
+  double compute() const { return seconds - exposed - data; }
 };
 
-void run_on_ranks(const LayoutCase& what, Comm& comm, int64_t steps, Profile* profile,
-                  LayoutRow& row) {
+void run_on_ranks(const LayoutCase& what, Comm& comm, int64_t steps,
+                  std::vector<StepProfile>* profiles, LayoutRow& row) {
   const Mesh mesh(row.layout.mesh(), &comm);
   const Sharding sharding(mesh, row.layout.rules());
   const Sharding::Use use_sharding(sharding);
@@ -102,8 +103,9 @@ void run_on_ranks(const LayoutCase& what, Comm& comm, int64_t steps, Profile* pr
     comm.traffic().reset();
     StepTimes now;
     const ContextMember<&ExecutionContext::waited> use_waited(now.exposed);
-    const Profile::Use use_profile(
-        profile != nullptr && step >= kWarmUpSteps ? profile : ExecutionContext::current().profile);
+    StepProfile profile;
+    const Profile::Use use_profile(profiles != nullptr ? &profile.ops
+                                                       : ExecutionContext::current().profile);
     const auto start = Clock::now();
     HostArrays batch = local_rows(what.batch(step));
     now.data = seconds_since(start);
@@ -113,7 +115,10 @@ void run_on_ranks(const LayoutCase& what, Comm& comm, int64_t steps, Profile* pr
     now.seconds = seconds_since(start);
     row.counts = comm.device().counters().read() - before;
     row.messages = comm.traffic().messages();
-    if (step >= kWarmUpSteps) times.push_back(now);
+    if (step < kWarmUpSteps) continue;
+    times.push_back(now);
+    profile.compute = now.compute();
+    if (profiles != nullptr) profiles->push_back(std::move(profile));
   }
   row.memory = meter.peak();
   row.traffic = comm.traffic().table();
@@ -123,7 +128,7 @@ void run_on_ranks(const LayoutCase& what, Comm& comm, int64_t steps, Profile* pr
   row.seconds = median.seconds;
   row.exposed = median.exposed;
   row.data = median.data;
-  row.compute = median.seconds - median.exposed - median.data;
+  row.compute = median.compute();
   row.tokens_per_second = static_cast<double>(what.tokens) / row.seconds;
 }
 
@@ -141,9 +146,9 @@ OptimizerPtr abstract_optimizer(OptimizerPtr optimizer) {
 }
 
 LayoutRow measure_layout(const LayoutCase& what, const TrainingLayout& layout, Comm& comm,
-                         int64_t steps, Profile* profile) {
+                         int64_t steps, std::vector<StepProfile>* profiles) {
   LayoutRow row{.layout = layout};
-  run_on_ranks(what, comm, steps, profile, row);
+  run_on_ranks(what, comm, steps, profiles, row);
   return row;
 }
 

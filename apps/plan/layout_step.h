@@ -43,11 +43,17 @@ struct SimulatedJob {
 OptimizerPtr abstract_optimizer(OptimizerPtr optimizer);
 LossFunction loss_of(const BaseModel& model);
 
+/// What this rank did in one step.
+struct StepProfile {
+  Profile ops;
+  double compute = 0;  // seconds, the ops' and the host's between them
+};
+
 /// Times `steps` steps after two that warm up; every rank of `comm` calls it. The row's times are
-/// this rank's, of the median step; `profile`: of the ops of all these steps. An error that all ranks meet (sizes that do not divide) becomes
+/// this rank's, of the median step; `profiles`: of each of these steps. An error that all ranks meet (sizes that do not divide) becomes
 /// `refused`.
 LayoutRow measure_layout(const LayoutCase& what, const TrainingLayout& layout, Comm& comm,
-                         int64_t steps, Profile* profile = nullptr);
+                         int64_t steps, std::vector<StepProfile>* profiles = nullptr);
 /// The same simulated: rank 0's. MFU is against the peak of job.machine for `model_flops` of a step.
 LayoutRow plan_layout(const LayoutCase& what, const TrainingLayout& layout, const SimulatedJob& job,
                       double model_flops);

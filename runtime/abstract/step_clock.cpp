@@ -1,11 +1,38 @@
 #include "runtime/abstract/step_clock.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace quintet {
 
+namespace {
+
+/// Square of how many times more one op does than another, as logarithms.
+double distance(const Cost& one, const Cost& other) {
+  double square = 0;
+  for (const auto part : {&Cost::flops, &Cost::bytes, &Cost::exponentials})
+    if (one.*part > 0 && other.*part > 0) {
+      const double log = std::log(one.*part / other.*part);
+      square += log * log;
+    }
+  return square;
+}
+
+}  // namespace
+
+double OpTime::sum(const Cost& cost, double calls) const {
+  return call * calls + flop * cost.flops + byte * cost.bytes + exponential * cost.exponentials;
+}
+
 double OpTime::of(const Cost& cost) const {
-  return call + flop * cost.flops + byte * cost.bytes + exponential * cost.exponentials;
+  constexpr double kAlike = 0.1;  // distances below it are noise
+  double weights = 0, logs = 0;
+  for (const Measured& call_like_it : measured) {
+    const double away = kAlike + distance(call_like_it.cost, cost);
+    weights += 1 / (away * away);
+    logs += std::log(call_like_it.factor) / (away * away);
+  }
+  return sum(cost) * (weights > 0 ? std::exp(logs / weights) : 1);
 }
 
 void StepClock::op(std::string_view name, const Cost& cost) {

@@ -15,16 +15,26 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "runtime/base/execution_context.h"
 #include "runtime/op/op.h"
 
 namespace quintet {
 
-/// Seconds that an op was measured to take: of a call, and of each of what it does.
+/// Seconds that an op was measured to take: of a call, and of each of what it does. Their sum is never quite right (a
+/// product of few columns is slower a multiplication than one of many): it is corrected as measured calls were that
+/// did about as much.
 struct OpTime {
   double call = 0, flop = 0, byte = 0, exponential = 0;
+  struct Measured {
+    Cost cost;          // of a call
+    double factor = 1;  // what it took / the sum
+  };
+  std::vector<Measured> measured = {};
 
+  double sum(const Cost& cost, double calls = 1) const;
+  /// Of one call.
   double of(const Cost& cost) const;
 };
 

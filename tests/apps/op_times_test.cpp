@@ -2,8 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "apps/bench/cluster_links.h"
 #include "apps/bench/cluster_ops.h"
 #include "apps/plan/cluster.h"
+#include "runtime/base/clock.h"
+#include "runtime/mesh/collectives/collectives_threads.h"
 #include "tests/harness/refusal.h"
 
 namespace quintet {
@@ -39,8 +44,21 @@ TEST(OpTimes, NoPartIsNegative) {
   // Less time for more bytes: noise.
   const OpTime found = fit_op_time({{1, {.bytes = 1e3}, 2e-6}, {1, {.bytes = 1e6}, 1e-6}});
   EXPECT_GE(found.byte, 0);
-  EXPECT_GT(found.call, 1e-6);
-  EXPECT_LT(found.call, 2e-6);
+  EXPECT_NEAR(found.call, 1.5e-6,
+              1e-8);  // their mean: what took long counts as much as what did not
+}
+
+TEST(OpTimes, WorkTakesAsLongAsOnTheSlowestRank) {
+  run_threads({.count = 2, .timeout = std::chrono::minutes(1)}, [](Comm& comm) {
+    const auto start = Clock::now();
+    const double seconds = median_seconds(comm, [&] {
+      const auto begin = Clock::now();
+      while (comm.rank() == 1 && seconds_since(begin) < 0.01) {
+      }
+    });
+    EXPECT_GE(seconds, 0.01);
+    EXPECT_LE(seconds, seconds_since(start));
+  });
 }
 
 TEST(OpTimes, AClockTakesMeasuredTimesOfOps) {
@@ -51,6 +69,15 @@ TEST(OpTimes, AClockTakesMeasuredTimesOfOps) {
   EXPECT_NEAR(clock.compute(), (2 + 5 + 6) * 1e-6, 1e-12);
   clock.op("matmul", {.flops = 1e12});  // not measured: of the data sheet
   EXPECT_NEAR(clock.compute(), 13e-6 + 1, 1e-9);
+}
+
+TEST(OpTimes, CallsThatDidAboutAsMuchCorrectTheSum) {
+  const Cluster cluster = cluster_with(
+      R"("ops": {"matmul": {"us_per_gflop": 10, "measured": [[1, 0.5, 0, 3], [1, 0.5, 0, 3], [1e6, 0.5, 0, 0.5]]}})");
+  const OpTime& time = cluster.ops.at("matmul");
+  EXPECT_NEAR(time.of({.flops = 1e9, .bytes = 5e8}), 30e-6, 0.1e-6);
+  EXPECT_NEAR(time.of({.flops = 1e15, .bytes = 5e8}), 5, 0.1);
+  EXPECT_NEAR(time.of({.flops = 1e12, .bytes = 5e8}), 10e-3 * std::cbrt(3 * 3 * 0.5), 1e-5);
 }
 
 TEST(OpTimes, CollectivesTakeWhatGroupsOfTheirSizeTook) {
@@ -75,6 +102,11 @@ TEST(OpTimes, WhatIsWrongWithMeasuredTimesIsNamed) {
   };
   EXPECT_NE(message(R"("ops": {"matmul": {"us": 1}})").find("ops.matmul.us: expected call_us"),
             std::string::npos);
+  for (const char* call : {"[1, 1, 1]", "[1, 1, 1, 0]", "[1, -1, 1, 1]"})
+    EXPECT_NE(message(fmt::format(R"("ops": {{"matmul": {{"measured": [{}]}}}})", call))
+                  .find("ops.matmul.measured[0]: expected [gflop, gb, gexp, factor]"),
+              std::string::npos)
+        << call;
   EXPECT_NE(message(R"("ops": {"matmul": {"call_us": -1}})").find("non-negative"),
             std::string::npos);
   for (const char* times : {R"("bytes": [2, 1], "us": [1, 2])", R"("bytes": [1], "us": [1, 2])",
