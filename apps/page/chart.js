@@ -103,7 +103,7 @@ function lineChart(figure, {title, lines, marks = [], onzoom}) {
       const [first, last] = visible(line);
       for (let i = first; i <= last; ++i) {
         if (line.steps[i] < frame.x[0] || line.steps[i] > frame.x[1]) continue;
-        for (const value of [line.low?.[i] ?? line.mean[i], line.high?.[i] ?? line.mean[i]]) {
+        for (const value of [line.low?.[i] ?? line.mean[i], line.high?.[i] ?? line.mean[i], line.drawn[i]]) {
           if (now.log && value <= 0) { ++left_out; continue; }
           low = Math.min(low, value);
           high = Math.max(high, value);
@@ -152,12 +152,7 @@ function lineChart(figure, {title, lines, marks = [], onzoom}) {
     if (last < first) return;
     const style = `line c${line.colour}`;
     if (line.low) group.append(element("path", {d: band(line, first, last), class: `band c${line.colour}`}));
-    if (now.smoothing > 0) {
-      group.append(element("path", {d: path(line, line.mean, first, last), class: style + " faint"}));
-      line.drawn = smoothed(line.mean, now.smoothing);
-    } else {
-      line.drawn = line.mean;
-    }
+    if (now.smoothing > 0) group.append(element("path", {d: path(line, line.mean, first, last), class: style + " faint"}));
     group.append(element("path", {d: path(line, line.drawn, first, last), class: style, "stroke-dasharray": line.dash}));
     if (last - first < 40)
       for (let i = first; i <= last; ++i)
@@ -169,8 +164,12 @@ function lineChart(figure, {title, lines, marks = [], onzoom}) {
     now = {...now, ...options};
     const width = Math.max(240, box.clientWidth || 480);
     const shown = lines.filter(line => !off.has(line) && !now.hidden.has(line.run));
-    for (const line of lines) line.button.hidden = now.hidden.has(line.run);
-    let low = Math.min(...lines.map(line => line.steps[0])), high = Math.max(...lines.map(line => line.steps.at(-1)));
+    for (const line of lines) {
+      line.button.hidden = now.hidden.has(line.run);
+      line.drawn = now.smoothing > 0 ? smoothed(line.mean, now.smoothing) : line.mean;
+    }
+    tip.hidden = true;
+    let low = Math.min(...lines.map(line => line.steps[0])), high = Math.max(...lines.map(line => line.last?.[0] ?? line.steps.at(-1)));
     if (low === high) { low -= 1; high += 1; }
     frame = {x: now.range ?? [low, high]};
     frame.y = extent(shown);
@@ -206,9 +205,10 @@ function lineChart(figure, {title, lines, marks = [], onzoom}) {
     if (tip.hidden) return;
     svg.append(element("line", {class: "cross", x1: frame.px(at), x2: frame.px(at), y1: top, y2: height - bottom}));
     tip.replaceChildren(element("b", {}, `step ${number(at)}`),
-                        ...rows.slice(0, 12).map(([line, i, text]) =>
+                        ...rows.slice(0, 10).map(([line, i, text]) =>
                           element("div", {}, element("i", {class: `c${line.colour}`}), line.label +
-                                  (line.steps[i] === at ? "" : ` at ${number(line.steps[i])}`) + ": ", element("b", {}, text))));
+                                  (line.steps[i] === at ? "" : ` at ${number(line.steps[i])}`) + ": ", element("b", {}, text))),
+                        ...rows.length > 10 ? [`and ${rows.length - 10} more`] : []);
     tip.style.left = frame.px(at) < width / 2 ? `${frame.px(at) + 12}px` : "auto";
     tip.style.right = frame.px(at) < width / 2 ? "auto" : `${width - frame.px(at) + 12}px`;
   }

@@ -13,15 +13,9 @@ namespace {
 
 using page::escaped;
 
-/// With a comma before every third digit from the right: 1,016,150.
-std::string thousands(double value) {
-  std::string text = fmt::format("{:.0f}", value);
-  for (int64_t at = std::ssize(text) - 3; at > (value < 0 ? 1 : 0); at -= 3)
-    text.insert(static_cast<size_t>(at), ",");
-  return text;
-}
-
 double mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+std::string mib_text(int64_t bytes) { return grouped(mib(bytes)); }
 
 /// A row of cells; the first, or all of a heading, are <th>.
 std::string cells(const std::vector<std::string>& texts, bool heading, const char* style = "") {
@@ -89,14 +83,14 @@ std::string speed_table(const std::vector<LayoutRow>& rows, const LayoutRow* bes
           row.layout.name(), escaped(row.refused));
       continue;
     }
-    html += cells({row.layout.name(), thousands(row.tokens_per_second),
-                   fmt::format("{:.2f} %", 100 * row.mfu), fmt::format("{:.5f}", row.seconds),
-                   fmt::format("{:.5f}", row.compute), fmt::format("{:.5f}", row.exposed),
-                   fmt::format("{:.5f}", row.data),
-                   &row == best ? "best"
-                   : row.fits   ? ""
-                                : "does not fit"},
-                  false, &row == best ? " class=\"best\"" : "");
+    html += cells(
+        {row.layout.name(), grouped(row.tokens_per_second), fmt::format("{:.2f} %", 100 * row.mfu),
+         fmt::format("{:.5f}", row.seconds), fmt::format("{:.5f}", row.compute),
+         fmt::format("{:.5f}", row.exposed), fmt::format("{:.5f}", row.data),
+         &row == best ? "best"
+         : row.fits   ? ""
+                      : "does not fit"},
+        false, &row == best ? " class=\"best\"" : "");
   }
   return html + "</table></div>\n";
 }
@@ -110,8 +104,8 @@ std::string memory_table(const std::vector<LayoutRow>& rows) {
   for (const LayoutRow& row : rows) {
     if (!row.refused.empty()) continue;
     std::vector<std::string> texts{row.layout.name()};
-    for (const int64_t bytes : row.memory) texts.push_back(fmt::format("{:.2f}", mib(bytes)));
-    texts.push_back(fmt::format("{:.2f}", mib(MemoryMeter::sum(row.memory))));
+    for (const int64_t bytes : row.memory) texts.push_back(mib_text(bytes));
+    texts.push_back(mib_text(MemoryMeter::sum(row.memory)));
     html += cells(texts, false);
   }
   return html + "</table></div>\n";
@@ -123,7 +117,7 @@ std::string traffic_table(const std::vector<LayoutRow>& rows) {
   for (const LayoutRow& row : rows)
     for (const auto& [what, entry] : row.traffic)
       html += cells({row.layout.name(), what.first, what.second, std::to_string(entry.calls),
-                     fmt::format("{:.4f}", mib(entry.bytes))},
+                     mib_text(entry.bytes)},
                     false);
   return html + "</table></div>\n";
 }
@@ -151,6 +145,14 @@ std::vector<LayoutRow> by_speed(std::vector<LayoutRow> rows) {
 }
 
 }  // namespace
+
+std::string grouped(double value) {
+  if (std::abs(value) < 1000) return fmt::format("{:.4g}", value);
+  std::string text = fmt::format("{:.0f}", value);
+  for (int64_t at = std::ssize(text) - 3; at > (value < 0 ? 1 : 0); at -= 3)
+    text.insert(static_cast<size_t>(at), ",");
+  return text;
+}
 
 std::string published_table(const std::vector<PublishedRun>& runs) {
   std::string text = fmt::format("{:<52}{:<12}{:>12}{:>12}{:>9}\n", "published runs", "",
@@ -190,10 +192,11 @@ std::string layout_report(const std::string& title,
       "<style>\n{1}\n.bars text {{ font-size: 12px; fill: var(--text); }} .bars {{ display: block; "
       "width: 100%; }}"
       " .bar-legend span {{ margin-right: 1rem; font-size: .85rem; }} td {{ white-space: nowrap; }}"
+      " .facts td {{ white-space: normal; }} .bars {{ min-width: 30rem; }}"
       " tr.refused td {{ white-space: normal; }}\n</style></head>\n"
       "<body>\n<header><h1>{0}</h1></header>\n",
       escaped(title), page::kStyle);
-  html += "<section><div class=\"scroll\"><table class=\"text\">\n";
+  html += "<section><div class=\"scroll\"><table class=\"text facts\">\n";
   for (const auto& fact : facts) html += cells({fact.first, fact.second}, false);
   html += "</table></div></section>\n";
   if (!rows.empty()) {

@@ -9,6 +9,9 @@
 
 namespace quintet {
 
+/// Four digits below 1000, above it all before the point, with commas: 0.8018, 1,634,795.
+std::string grouped(double value);
+
 /// A published run and what the plan says about it.
 struct PublishedRun {
   std::string name, source;

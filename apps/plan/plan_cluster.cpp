@@ -108,7 +108,9 @@ void plan_cluster(const ClusterPlan& plan, const std::string& title, const Layou
     const SimulatedJob job = cluster.job();
     facts = facts_of(cluster);
     const double flops = model_flops(what);
-    facts.emplace_back("a step", fmt::format("{} tokens, {:.4g} TFLOP", what.tokens, flops / 1e12));
+    facts.emplace_back("a step",
+                       fmt::format("{} tokens, {} TFLOP", grouped(static_cast<double>(what.tokens)),
+                                   grouped(flops / 1e12)));
     const auto layouts = plan.layouts.empty() ? all_layouts(devices, what.experts)
                                               : parse_layouts(plan.layouts, devices, what.experts);
     if (plan.search)

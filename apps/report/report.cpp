@@ -131,7 +131,6 @@ ordered_json described(const Path& model_dir, const std::string& name, const Ser
           {"series", series_of(series, points)},
           {"events", history_of(model_dir, series, warnings)},
           {"samples", samples_of(model_dir, warnings)},
-          {"mixture", ordered_json::array()},
           {"config", is_there(config) ? read_file(config, ExitCode::kData) : ""}};
 }
 

@@ -14,11 +14,11 @@ const GROUPS = [
   ["Throughput", /^timing\/\w+_per_second$/],
   ["Memory", /^memory\//],
   ["Experts", /^experts\//],
-  ["Data", /^(mixture|effective_batch_size|non_padding_fraction)\//],
+  ["Data", /^(effective_batch_size|non_padding_fraction)\//],
   ["Other", /./],
 ];
 // All below these are lines of one chart.
-const JOINED = /^(weight_\w+|experts\/load\/[^/]+|non_padding_fraction|effective_batch_size|mixture)\/(.+)$/;
+const JOINED = /^(weight_\w+|experts\/load\/[^/]+|non_padding_fraction|effective_batch_size)\/(.+)$/;
 
 function card(title, ...content) {
   const made = element("section", {}, element("h2", {}, title), ...content);
@@ -56,7 +56,8 @@ function summary() {
 function chartsByGroup() {
   const groups = new Map(GROUPS.map(([name]) => [name, new Map()]));
   const places = [...new Set(["train", ...data.runs.flatMap(run => run.series.map(series => series.place))])];
-  data.runs.forEach((run, r) => run.series.forEach(series => {
+  const training_first = run => [...run.series].sort((a, b) => (b.place === "train") - (a.place === "train"));
+  data.runs.forEach((run, r) => training_first(run).forEach(series => {
     const charts = groups.get(groupOf(series));
     const joined = JOINED.exec(series.name), title = joined ? joined[1] : series.name;
     if (!charts.has(title)) charts.set(title, []);
@@ -64,7 +65,8 @@ function chartsByGroup() {
     const place = places.indexOf(series.place), tail = joined ? joined[2] : "";
     const label = [several ? run.name : "", series.place, tail].filter(text => text).join(" · ") || series.name;
     const colour = joined ? lines.filter(line => line.run === run.name).length : several ? r : place;
-    const dash = joined && several ? r : joined || !several ? Math.floor(colour / 8) : place;
+    const of_chart = [...new Set([...lines.map(line => line.place), series.place])];
+    const dash = joined && several ? r : joined || !several ? Math.floor(colour / 8) : of_chart.indexOf(series.place);
     lines.push({...series, label, run: run.name, colour: colour % 8, dash: DASHES[dash % DASHES.length]});
   }));
   return [...groups].filter(([, charts]) => charts.size > 0);
@@ -148,17 +150,6 @@ function events() {
   if (rows.length) card("Starts and faults", table([...(several ? ["run"] : []), "time (UTC)", "step", "what"], rows, "text"));
 }
 
-function mixture() {
-  for (const run of data.runs.filter(item => item.mixture?.length)) {
-    const total = run.mixture.reduce((sum, part) => sum + part[1], 0);
-    card("Mixture as seen" + (several ? `: ${run.name}` : ""),
-      element("div", {class: "share"}, ...run.mixture.map(([name, count], i) =>
-        element("span", {class: `c${i % 8}`, style: `flex-grow: ${count}`, title: name}))),
-      table(["task", "examples", "share"], run.mixture.map(([name, count]) =>
-        [name, number(Math.round(count)), `${number(+(100 * count / total).toPrecision(4))} %`])));
-  }
-}
-
 /// One list of steps for all runs; each run shows its newest sample at or before the chosen step.
 function samples() {
   const tasks = [...new Set(data.runs.flatMap(run => run.samples.map(item => item.task)))];
@@ -202,6 +193,5 @@ document.getElementById("made").textContent = data.made;
 summary();
 curves();
 events();
-mixture();
 samples();
 configuration();

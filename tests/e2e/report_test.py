@@ -2,6 +2,7 @@
 
 import html.parser
 import json
+import os
 import random
 import re
 import shutil
@@ -160,9 +161,11 @@ def test_what_is_refused(folder):
     (folder / "thesis.html").write_text("<p>mine")
     error = quintet("report", run, f"--output={folder}/thesis.html", expect=2).err
     assert "no report of quintet" in error and (folder / "thesis.html").read_text() == "<p>mine", error
-    for output in (folder / "no" / "page.html", folder / "empty"):
+    os.mkfifo(folder / "pipe")
+    for output, words in ((folder / "no" / "page.html", "No such file"), (folder / "empty", "Is a directory"),
+                          (folder / "pipe", "no ordinary file")):
         error = quintet("report", run, f"--output={output}", expect=5).err
-        assert str(output.parent) in error and output.name in error, error
+        assert output.name in error and words in error and not output.is_file(), error
     shutil.rmtree(folder / "b")
 
 

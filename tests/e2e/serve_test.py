@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import re
 import struct
 import time
 
@@ -35,6 +36,14 @@ def test_answers_are_those_of_generate_alone_and_together(folder):
         wait_for(lambda: server.metrics()['quintet_requests_total{endpoint="/v1/completions",status="200"}'] == 13)
         metrics = server.metrics()
         assert metrics["quintet_generated_tokens_total"] > 0 and metrics["quintet_steps_total"] > 0
+        # What the page shows is there, and its tokens are those of answers, not rows of beams.
+        page = server.get("/")
+        shown = set(re.findall(r"values(?:\.|\[')(quintet_\w+(?:\{[^']*\})?)", page))
+        assert len(shown) > 5 and shown <= metrics.keys(), shown - metrics.keys()
+        assert "--accent:" in page and "/*style.css*/" not in page, "the style is not in the page"
+        before = metrics["quintet_generated_tokens_total"]
+        usage = server.complete(prompt=PROMPTS[0], num_beams=4, n=1, max_tokens=12)["usage"]
+        wait_for(lambda: server.metrics()["quintet_generated_tokens_total"] == before + usage["completion_tokens"])
 
 
 def test_parameters_do_what_they_say(folder):

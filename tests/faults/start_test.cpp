@@ -174,6 +174,14 @@ TEST(ModelDir, WithoutPermissionIsRefusedAtTheStart) {
       << ended.errors;
 }
 
+TEST(AtomicFile, LeavesDevicesAndPipesAlone) {
+  const std::filesystem::path pipe = ::testing::TempDir() + "pipe_to_write_to";
+  std::filesystem::remove(pipe);
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THROW(atomic_write_file(pipe, "text"), Error);
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+}
+
 TEST(AtomicFile, IsOldOrNewWhateverFails) {
   const testing::Scratch scratch;
   const auto file = scratch.path() / "config.gin";

@@ -24,10 +24,21 @@ std::filesystem::path folder_of(const std::filesystem::path& file) {
   return file.has_parent_path() ? file.parent_path() : ".";
 }
 
+/// Renaming would put a file in the place of a device or a pipe.
+void check_replaceable(const std::filesystem::path& file) {
+  std::error_code error;
+  const auto type = std::filesystem::status(file, error).type();
+  using enum std::filesystem::file_type;
+  QT_CHECK_AS(ExitCode::kDisk,
+              type == regular || type == directory || type == not_found || type == none,
+              "{}: is there and is no ordinary file; name another one", file.string());
+}
+
 }  // namespace
 
 void atomic_write_file(const std::filesystem::path& file,
                        std::span<const std::span<const std::byte>> pieces) {
+  check_replaceable(file);
   const std::filesystem::path temporary = temporary_beside(file);
   int64_t total = 0, at = 0;
   for (const auto& piece : pieces) total += static_cast<int64_t>(piece.size());
