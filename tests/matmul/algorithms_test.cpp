@@ -6,9 +6,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <thread>
 
 #include "cublasLt.h"
 #include "kernels/simt/host/gemm.h"
@@ -49,6 +51,23 @@ std::string variants() {
     else
       cuda::simt::run_fastest_variant({}, "a problem", {variant(0), variant(1)});
   return what_ran();
+}
+
+/// By eight threads, problems that all of them meet at about the same time.
+std::string products_of_threads() {
+  const std::vector<float> a(3 * 400, 1), b(3 * 2, 1);
+  std::atomic<int> wrong = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i)
+    threads.emplace_back([&] {
+      for (int64_t m = 1; m <= 400; ++m) {
+        std::vector<float> c(static_cast<size_t>(2 * m));
+        cuda::simt::gemm({}, {.m = m, .n = 2, .k = 3, .a = a.data(), .b = b.data(), .c = c.data()});
+        wrong += std::count(c.begin(), c.end(), 3.0F) != 2 * m;
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  return std::to_string(wrong) + (fake_cublaslt().asked_at_once ? " and asked at once" : "");
 }
 
 struct Outcome {
@@ -116,6 +135,10 @@ TEST_F(Algorithms, AreMeasuredOnceAndKept) {
   const Outcome later = in_process({.fastest = 2});  // measuring would take 2
   EXPECT_EQ(later.ran, "11");
   EXPECT_EQ(later.said, "");
+}
+
+TEST_F(Algorithms, AreForAnyNumberOfThreads) {
+  EXPECT_EQ(in_process({.fastest = 1}, products_of_threads).ran, "0");
 }
 
 TEST_F(Algorithms, OfAnotherVersionAreNotTaken) {

@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 
 namespace quintet::cuda::simt {
 
+/// For any number of threads.
 class Autotuner {
  public:
   /// The process's.
@@ -21,14 +23,22 @@ class Autotuner {
   /// Not with QUINTET_DETERMINISTIC in the environment, nor while the stream records a graph.
   bool may_measure(cudaStream_t stream) const;
   /// What was decided for `problem`, one line; empty: nothing.
-  std::string find(const std::string& problem) const { return cache_ ? cache_->find(problem) : ""; }
-  void add(const std::string& problem, std::string_view bytes) { cache_->add(problem, bytes); }
+  std::string find(const std::string& problem) const {
+    const std::lock_guard lock(mutex_);
+    return cache_ ? cache_->find(problem) : "";
+  }
+  void add(const std::string& problem, std::string_view bytes) {
+    const std::lock_guard lock(mutex_);
+    cache_->add(problem, bytes);
+  }
   void save_when_due() {
+    const std::lock_guard lock(mutex_);
     if (cache_) cache_->save_when_due();
   }
 
  private:
   Autotuner();
+  mutable std::mutex mutex_;
   std::optional<AlgorithmCache> cache_;  // deterministic: none
 };
 

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <tuple>
 #include <vector>
 
@@ -135,7 +136,7 @@ std::string text_of(const decltype(key_of(Gemm{}))& key) {
       key);
 }
 
-/// Plans by problem, made at first use.
+/// Plans by problem, made at first use; for any number of threads.
 class Library {
  public:
   Library() {
@@ -157,6 +158,7 @@ class Library {
   };
   Plan& find(const Gemm& g, void* workspace, cudaStream_t stream) {
     const auto key = key_of(g);
+    const std::lock_guard lock(mutex_);
     const auto found = plans_.find(key);
     if (found != plans_.end()) return found->second;
     Plan plan{std::make_unique<Problem>(g), {}};
@@ -194,6 +196,7 @@ class Library {
 
   Autotuner& autotuner_ = Autotuner::instance();
   cublasLtHandle_t handle_{};
+  std::mutex mutex_;  // of the plans; what a plan is does not change
   std::map<decltype(key_of(Gemm{})), Plan> plans_;
 };
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <vector>
 
 #include "cuda_runtime.h"
@@ -92,8 +93,12 @@ struct FakeCublasLt {
   bool times = true;            // false: its events fail
   std::vector<uint64_t> ran{};  // algorithms, in order
   double now_ms = 0;
+  bool asked_at_once =
+      false;  // for algorithms, by two threads: for one problem, or with one table of plans
 
   void run(uint64_t algorithm) {
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
     ran.push_back(algorithm);
     now_ms += algorithm == fastest ? 1 : 2;
   }

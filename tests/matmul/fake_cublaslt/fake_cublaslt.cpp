@@ -1,4 +1,6 @@
+#include <atomic>
 #include <cstring>
+#include <thread>
 
 #include "cublasLt.h"
 
@@ -112,6 +114,10 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               cublasLtMatmulPreference_t, int,
                                               cublasLtMatmulHeuristicResult_t* results,
                                               int* count) {
+  static std::atomic<int> asking = 0;
+  if (asking++ > 0) fake_cublaslt().asked_at_once = true;
+  std::this_thread::yield();  // to another that asks, if one may
+  --asking;
   for (*count = 0; *count < 3; ++*count)
     results[*count] = {{{static_cast<uint64_t>(*count), kMark}}, 0, CUBLAS_STATUS_SUCCESS};
   return CUBLAS_STATUS_SUCCESS;
