@@ -6,12 +6,11 @@
 
 namespace quintet {
 
-/// Rows beyond which a product on tensor cores is faster. T5 1.1 base on an H200: 8 rows make 9,986
-/// tokens/s either way, 32 rows 15,554 this way and 39,865 by cuBLASLt.
+/// Rows that every product of this folder takes, whatever its operands.
 inline constexpr int64_t kMaxSmallBatchRows = 8;
 
-/// With weights in a byte tensor cores read them as they are up to so many rows.
-inline constexpr int64_t kMostByteRows = 64;
+/// Rows beyond which tensor cores multiply, if they take the operands (takes_tiles()).
+inline constexpr int64_t kMaxColumnRows = 4;
 
 /// Choices of experts beyond which they are no small-batch product: a warp groups them.
 inline constexpr int64_t kMaxSmallBatchChoices = 32;
@@ -45,11 +44,13 @@ struct SmallBatchMatmul {
   void* out = nullptr;             // [rows, n]
   DType out_dtype = DType::bf16;   // `dtype` or float32
 
-  /// Whether tensor cores take a product of more than kMaxSmallBatchRows with weights as they are: in a
-  /// byte, and in bfloat16 what they are multiplied with.
+  /// Whether tensor cores read the weights as they are, in bfloat16 or a byte. A block reads all of its rows of
+  /// x: beyond 32 rows of bfloat16, 64 of bytes, a library's product is faster.
   bool takes_tiles() const {
-    return rows > kMaxSmallBatchRows && dtype == DType::bf16 && !transposed && n % 4 == 0 &&
-           k % 8 == 0 && (weight_dtype == DType::i8 || weight_dtype == DType::u8);
+    const bool byte = weight_dtype == DType::i8 || weight_dtype == DType::u8;
+    return rows > kMaxColumnRows && rows <= (byte ? 64 : 32) && dtype == DType::bf16 &&
+           !transposed && experts.logits == nullptr && n % 4 == 0 && k % 8 == 0 &&
+           (byte || weight_dtype == DType::bf16);
   }
 };
 

@@ -1,10 +1,10 @@
 // Products with one matrix, whose first weights are read before anything else; kernels: columns.cuh
 // and, of transposed weights, the one here.
 
-#include "kernels/decode_matmul/byte_tiles.cuh"
 #include "kernels/decode_matmul/columns.cuh"
 #include "kernels/decode_matmul/small_batch_experts.h"
 #include "kernels/decode_matmul/small_batch_matmul_gpu.h"
+#include "kernels/decode_matmul/tiles.cuh"
 #include "runtime/base/check.h"
 
 namespace quintet::QT_GPU {
@@ -121,7 +121,7 @@ void small_batch_matmul_gpu(const SmallBatchMatmul& p, Stream stream) {
             (p.weight_scales != nullptr && (p.gate == nullptr) == (p.gate_scales == nullptr)));
   if (p.rows == 0) return;
   if (p.takes_tiles() && are_aligned({p.x, p.weights, p.gate, p.norm}))
-    return byte_tiles(p, stream);
+    return small_batch_tiles(p, stream);
   if (p.experts.logits != nullptr) return small_batch_experts(p, stream);
   for_operands(p, [&]<typename T, typename W>(T, W) { launch_weights<T, W>(p, stream); });
 }

@@ -14,7 +14,8 @@
 // Weights of one matrix are read before the kernel before this one has ended (kernels/simt/dependent.cuh): it
 // must not write them. Weights in a byte become floats exactly and their column's scale is multiplied
 // with the sum. Any sizes; reads of 16 bytes (of such weights: 8) where n (transposed: k) and the
-// weights' address allow them. Of such weights more than 8 rows run on tensor cores (byte_tiles.cu).
+// weights' address allow them. Of bfloat16 x more than kMaxColumnRows run on tensor cores (tiles.cu), which
+// take x * norm rounded to bfloat16.
 
 #include "kernels/decode_matmul/small_batch.h"
 #include "kernels/simt/target.h"

@@ -39,8 +39,10 @@ struct Operands {
 
 /// Tensor cores take x * norm rounded.
 bool rounds_normed(const Case& c, bool half, size_t weight_bytes) {
-  return half && weight_bytes == 1 && c.rows > kMaxSmallBatchRows && !c.transposed &&
-         c.shift == 0 && c.n % 4 == 0 && c.k % 8 == 0;
+  SmallBatchMatmul p{.rows = c.rows, .k = c.k, .n = c.n, .transposed = c.transposed};
+  p.dtype = half ? DType::bf16 : DType::f32;
+  p.weight_dtype = weight_bytes == 1 ? DType::i8 : weight_bytes == 2 ? DType::bf16 : DType::f32;
+  return p.takes_tiles() && c.shift == 0;
 }
 
 double scale_at(const std::vector<float>& scales, int64_t column) {
@@ -222,21 +224,22 @@ TEST_F(SmallBatch, NarrowWeights) {
   check_narrow({.rows = 1, .k = 64, .n = 3200, .norm = true, .wide_out = true, .scale = 0.25f});
   check_narrow({.rows = 6, .k = 640, .n = 33, .norm = true, .transposed = true, .wide_out = true});
 }
-TEST_F(SmallBatch, MoreRowsOfNarrowWeightsOnTensorCores) {
-  const auto check_bytes = [&](const Case& c) {
+TEST_F(SmallBatch, MoreRowsOnTensorCores) {
+  const auto check_all = [&](const Case& c) {
     on_every_schedule([&] {
+      check<bfloat16>(c);
       check<bfloat16, int8_t>(c);
       check<bfloat16, float8>(c);
     });
   };
-  check_bytes({.rows = 9, .k = 8, .n = 4});
-  check_bytes({.rows = 16, .k = 64, .n = 36, .norm = true, .residual = true});
-  check_bytes(
-      {.rows = 17, .k = 296, .n = 40, .norm = true, .gate = true, .act0 = Activation::gelu});
-  check_bytes({.rows = 33, .k = 72, .n = 64, .wide_out = true, .scale = 0.5f});
-  check_bytes(
-      {.rows = 64, .k = 544, .n = 32, .norm = true, .gate = true, .act0 = Activation::silu});
-  check_bytes({.rows = 70, .k = 40, .n = 28, .residual = true});
+  check_all({.rows = 5, .k = 8, .n = 4});
+  check_all({.rows = 8, .k = 808, .n = 20, .norm = true, .gate = true, .residual = true});
+  check_all({.rows = 16, .k = 64, .n = 36, .norm = true, .residual = true});
+  check_all({.rows = 17, .k = 296, .n = 40, .norm = true, .gate = true, .act0 = Activation::gelu});
+  check_all({.rows = 32, .k = 1064, .n = 24, .norm = true});
+  check_all({.rows = 33, .k = 72, .n = 64, .wide_out = true, .scale = 0.5f});
+  check_all({.rows = 64, .k = 544, .n = 32, .norm = true, .gate = true, .act0 = Activation::silu});
+  check_all({.rows = 70, .k = 40, .n = 28, .residual = true});
 }
 TEST_F(SmallBatch, LongRowsOfNarrowWeightsGoInParts) {
   check<bfloat16, int8_t>({.rows = 8, .k = 4704, .n = 8, .norm = true, .gate = true});

@@ -1,6 +1,6 @@
 #pragma once
-// The products of a decoder's step on a device: few rows (kMaxSmallBatchRows; with weights in a byte
-// kMostByteRows) take one kernel for a norm, a product and what follows it; more rows take the ops.
+// The products of a decoder's step on a device: few rows (kMaxSmallBatchRows, or what tensor cores take as it
+// is) take one kernel for a norm, a product and what follows it; more rows take the ops.
 
 #include "kernels/gpu/gpu_kernels.h"
 #include "models/decoding/gpu/gpu_experts.h"
@@ -97,7 +97,7 @@ class Products {
     return matrix.scales.absent() ? nullptr : matrix.scales.local().data<float>();
   }
   bool is_fused(const SmallBatchMatmul& p) const {
-    return rows_ <= kMaxSmallBatchRows || (rows_ <= kMostByteRows && p.takes_tiles());
+    return rows_ <= kMaxSmallBatchRows || p.takes_tiles();
   }
   /// Of an MLP or of experts.
   static SmallBatchMatmul first_half(const Tensor& x, const Tensor& norm, const GpuForm::Mlp& mlp) {
