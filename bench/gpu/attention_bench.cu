@@ -1,10 +1,11 @@
-// Attention on a GPU, a path at a time: times by CUDA events, and the distance of each result from
-// the float32 path on the first sequence.
+// Attention on a GPU: times by CUDA events, and the distance of each result from the float32 path
+// on the first sequence.
 //
 //   attention_bench --device=cuda [--tiny] [--only=512x512] [--runs=30]
 //
-// A line a measurement (bench/gpu/README.md): variants quintet (sm_90a), quintet_sm80, each also
-// with _no_bias; backward includes the gradient of the table. `error`s are relative L2 distances.
+// A line a measurement (bench/gpu/README.md): variants quintet (the op, as a step calls it, masks
+// included) and quintet_sm80 (the kernels for older devices), each also with _no_bias; backward
+// includes the gradient of the table. `error`s are relative L2 distances.
 
 #include <cuda_runtime.h>
 
@@ -38,7 +39,8 @@ const std::vector<Case> kCases = {
     {32, 16, 64, 512, 512, ""},        {32, 16, 64, 128, 128, "causal"},
     {32, 16, 64, 128, 512, "cross"},   {4, 16, 64, 2048, 2048, ""},
     {32, 16, 64, 512, 512, "packed4"}, {32, 16, 128, 512, 512, ""},
-    {4, 16, 128, 2048, 2048, ""},      {1, 16, 64, 8192, 8192, ""}};
+    {4, 16, 128, 2048, 2048, ""},      {2, 16, 64, 4096, 4096, ""},
+    {2, 16, 128, 4096, 4096, ""},      {1, 16, 64, 8192, 8192, ""}};
 const std::vector<Case> kTinyCases = {{1, 2, 16, 32, 32, ""},
                                       {1, 2, 16, 16, 16, "causal"},
                                       {1, 2, 16, 16, 32, "cross"},
@@ -127,11 +129,11 @@ struct Problem {
     lse = Array({batch, c.heads, c.queries}, DType::f32);
     table = Array({c.heads, 32}, DType::f32), dtable = Array({c.heads, 32}, DType::f32);
     table.fill_normal(5, 1);
-    if (c.how != "packed4") return;
+    const int64_t examples = c.how == "packed4" ? 4 : 1;  // a row; training always names them
     for (auto [array_of, length] : {std::pair(&q_segments, c.queries), {&kv_segments, c.keys}}) {
       std::vector<int32_t> ids;
       for (int64_t i = 0; i < batch * length; ++i)
-        ids.push_back(static_cast<int32_t>(1 + i % length * 4 / length));
+        ids.push_back(static_cast<int32_t>(1 + i % length * examples / length));
       *array_of = Array({batch, length}, DType::i32);
       array_of->store(ids);
     }
@@ -144,19 +146,14 @@ struct Problem {
             {"max_distance", int64_t{128}}};  // T5's
   }
   std::vector<View> inputs() const {
-    const bool packed = c.how == "packed4";
-    return {q.view(),
-            k.view(),
-            v.view(),
-            has_bias ? table.view() : View::none(),
-            packed ? q_segments.view() : View::none(),
-            packed ? kv_segments.view() : View::none(),
-            View::none()};
+    return {
+        q.view(),          k.view(),           v.view(),    has_bias ? table.view() : View::none(),
+        q_segments.view(), kv_segments.view(), View::none()};
   }
   int64_t bytes() const { return 4 * q.bytes() + 4 * k.bytes(); }
 };
 
-enum class Path { kOp, kSm80, kSm90, kSm90PingPong };
+enum class Path { kOp, kSm80 };
 
 void forward(const Problem& p, Path path, Stream stream) {
   if (path == Path::kOp)
@@ -165,10 +162,7 @@ void forward(const Problem& p, Path path, Stream stream) {
   const Prepared prepared(p.inputs(), p.attrs(), true, stream);
   auto* out = static_cast<cuda::simt::bf16*>(p.out.view().pointer);
   auto* lse = static_cast<float*>(p.lse.view().pointer);
-  if (path == Path::kSm80)
-    cuda::attention::forward_mma(prepared, out, lse, stream);
-  else
-    cuda::attention::forward_wgmma(prepared, out, lse, stream, path == Path::kSm90PingPong);
+  cuda::attention::forward_mma(prepared, out, lse, stream);
 }
 
 void backward(const Problem& p, Path path, Stream stream) {
@@ -185,8 +179,8 @@ void backward(const Problem& p, Path path, Stream stream) {
                                                   p.dout.view(), unit, stream);
   const auto of = [](const Array& a) { return static_cast<cuda::simt::bf16*>(a.view().pointer); };
   auto* dtable = p.has_bias ? static_cast<float*>(p.dtable.view().pointer) : nullptr;
-  (path == Path::kSm80 ? cuda::attention::backward_mma : cuda::attention::backward_wgmma)(
-      prepared, s, of(p.dout), of(p.dq), of(p.dk), of(p.dv), dtable, stream);
+  cuda::attention::backward_mma(prepared, s, of(p.dout), of(p.dq), of(p.dk), of(p.dv), dtable,
+                                stream);
 }
 
 double distance(const Array& got, const Array& want) {
@@ -245,9 +239,7 @@ void measure(const Case& c, bool bias, Path path, int runs) {
     problems.emplace_back(c, c.batch, DType::bf16, bias, 0);
     bytes += problems.back().bytes();
   }
-  std::string variant = path == Path::kSm80           ? "quintet_sm80"
-                        : path == Path::kSm90PingPong ? "quintet_ping_pong"
-                                                      : "quintet";
+  std::string variant = path == Path::kSm80 ? "quintet_sm80" : "quintet";
   if (!bias && c.how != "cross") variant += "_no_bias";
   const auto first = [&](const Array& a, const char* name, const Array& want, std::string& text) {
     text += fmt::format("{}\"{}\": {:.2e}", text.empty() ? "" : ", ", name, distance(a, want));
@@ -267,7 +259,6 @@ void measure(const Case& c, bool bias, Path path, int runs) {
   auto ms = time_calls(problems, runs, stream,
                        [&](const Problem& p) { forward(p, path, device.stream()); });
   print(c, "forward", variant, ms, c.flops(), forward_errors);
-  if (path == Path::kSm90PingPong) return;
   ms = time_calls(problems, runs, stream,
                   [&](const Problem& p) { backward(p, path, device.stream()); });
   print(c, "backward", variant, ms, 2.5 * c.flops(), backward_errors);
@@ -293,8 +284,8 @@ int run(int argc, char** argv) {
   }
   if (!device.starts_with("cuda")) return 0;  // nothing to measure elsewhere
   use_device(device);
-  std::vector<Path> paths = {Path::kSm80};
-  if (cuda::simt::device().sm == 90) paths = {Path::kSm90, Path::kSm90PingPong, Path::kSm80};
+  std::vector<Path> paths = {Path::kOp};
+  if (cuda::simt::device().sm >= 90) paths.push_back(Path::kSm80);
   for (const Case& c : tiny ? kTinyCases : kCases) {
     if (c.name().find(only) == std::string::npos) continue;
     for (const Path path : paths)

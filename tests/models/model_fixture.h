@@ -48,7 +48,10 @@ inline T5Config read_flaxformer(const std::string& bindings) {
   gin::Registry registry;
   register_runtime(registry);
   register_flaxformer(registry);
-  gin::Config config(registry, {.roots = {{"", QUINTET_SOURCE_DIR "/models/configs"}}});
+  // The checkout's, or those beside the fixtures of a bundle (scripts/gpu_bundle).
+  const std::string beside = fixture_root() / "../../share/quintet/configs";
+  gin::Config config(registry,
+                     {.roots = {{"", QUINTET_SOURCE_DIR "/models/configs"}, {"", beside}}});
   config.parse_text(
       "from __gin__ import dynamic_registration\n"
       "from flaxformer.architectures.moe import moe_architecture\n"
