@@ -17,6 +17,7 @@
 #include "kernels/strided_copy/strided_copy_gpu.h"
 #ifdef QUINTET_EMULATE
 #include "kernels/simt/emulator/emulator.h"
+#include "kernels/simt/emulator/engine/device_memory.h"
 #else
 #include "kernels/simt/cuda_check.h"
 #include "kernels/simt/host/cublaslt.h"
@@ -83,9 +84,11 @@ class Source final : public MemorySource {
   void* allocate(int64_t bytes) override {
     return bytes > (int64_t{1} << 40)
                ? nullptr
-               : std::aligned_alloc(256, (static_cast<size_t>(bytes) + 255) / 256 * 256);
+               : simt::emulator::allocate_device_memory(static_cast<size_t>(bytes));
   }
-  void release(void* pointer, int64_t) override { std::free(pointer); }
+  void release(void* pointer, int64_t bytes) override {
+    simt::emulator::release_device_memory(pointer, static_cast<size_t>(bytes));
+  }
   std::string name() const override { return "the emulated GPU"; }
 };
 
@@ -110,6 +113,7 @@ class SideCopies {
   void order(Stream) { finish(); }
   void finish() {
     const std::lock_guard lock(mutex_);
+    const simt::emulator::DeviceMemoryAccess access;
     for (const Copy& copy : std::exchange(copies_, {}))
       if (copy.bytes > 0) std::memcpy(copy.to, copy.from, copy.bytes);
   }
@@ -141,6 +145,7 @@ class Graph final : public Recording {
   }
   void launch() override {
     Device::current().counters().launch();
+    const simt::emulator::DeviceMemoryAccess access;
     for (const Memory::Block& block : arena_.blocks())
       std::memset(block.pointer, 0xff, static_cast<size_t>(block.capacity));
     for (const auto& work : work_) work();

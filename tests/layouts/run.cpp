@@ -170,7 +170,7 @@ Result run_unsharded(const Training& training) { return run(training); }
 void on_ranks(const Partitioning& partitioning, const std::function<void(Comm&)>& body) {
   int ranks = 1;
   for (const MeshAxis& axis : partitioning.mesh) ranks *= axis.size;
-  run_threads({.count = ranks}, [&](Comm& comm) {
+  run_threads({.count = ranks, .device = &Device::current()}, [&](Comm& comm) {
     omp_set_num_threads(1);
     const Mesh mesh(partitioning.mesh, &comm);
     const Sharding sharding(mesh, partitioning.rules);

@@ -8,6 +8,7 @@
 
 #include "kernels/device.h"
 #include "kernels/simt/emulator/emulator.h"
+#include "kernels/simt/emulator/engine/device_memory.h"
 #include "kernels/simt/emulator/engine/parts.h"
 #include "kernels/simt/emulator/engine/resident_blocks.h"
 #include "kernels/simt/emulator/engine/state.h"
@@ -60,10 +61,9 @@ bool is_recording() { return recorder != nullptr; }
 void set_other_streams(void (*queue)(Stream, std::function<void()>)) { queue_elsewhere = queue; }
 
 void queue(std::function<void()> work) {
-  if (recorder)
-    recorder(std::move(work));
-  else
-    work();
+  if (recorder) return recorder(std::move(work));
+  const DeviceMemoryAccess access;
+  work();
 }
 
 void queue_launch(std::function<void()> launch) {
