@@ -51,7 +51,10 @@ struct Row {
       body(i, is_in ? at(i) : -INFINITY, is_in);
     }
   }
-  __device__ float at(int i) const { return simt::to_float(logits[i]) / temperature; }
+  __device__ float at(int i) const {
+    const float x = simt::to_float(logits[i]);
+    return temperature == 1.0f ? x : x / temperature;
+  }
 };
 
 /// The best of all threads', on all threads.
@@ -79,14 +82,29 @@ struct Summary {
 /// Maximum, its first index and the sum of exponentials of elements for which keep(x) holds.
 template <typename T, typename Keep>
 QT_DEVICE Summary summarize(const Row<T>& row, const Keep& keep) {
+  constexpr int kHeld = 16;  // loads under way, and exponentials that do not wait for each other
   float largest = -1e30f, total = 0;
   Best mine{-INFINITY, 0x7fffffff};
-  row.for_each([&](int i, float x, bool is_in) {
-    if (!is_in || !keep(x)) return;
-    mine = better(mine, {x, i});
-    if (x > largest) total *= expf(largest - x), largest = x;
-    total += expf(x - largest);
-  });
+  for (int first = static_cast<int>(threadIdx.x); first < row.vocab; first += kHeld * kThreads) {
+    float held[kHeld];
+#pragma unroll
+    for (int n = 0; n < kHeld; ++n)
+      held[n] = first + n * kThreads < row.vocab ? row.at(first + n * kThreads) : NAN;
+    const float before = largest;
+#pragma unroll
+    for (int n = 0; n < kHeld; ++n) {
+      const int i = first + n * kThreads;
+      if (i < row.vocab && keep(held[n])) {
+        mine = better(mine, {held[n], i});
+        largest = fmaxf(largest, held[n]);
+      } else {
+        held[n] = -INFINITY;
+      }
+    }
+    total *= expf(before - largest);
+#pragma unroll
+    for (int n = 0; n < kHeld; ++n) total += expf(held[n] - largest);
+  }
   Summary s;
   s.best = block_best(mine);
   const float share = total > 0 ? total * expf(largest - s.best.score) : 0.0f;

@@ -66,6 +66,9 @@ __global__ void __launch_bounds__(32 * kRowWarps)
         flags != nullptr && self_key >= 0 && self_key < p.keys && flags[self_key] != 0;
     scans[r] = {segment, self_key, is_prefix, p.keys, -1, 0};
   }
+  bool is_same = !p.causal;  // all rows see the keys of one segment: one of them is scanned
+#pragma unroll
+  for (int r = 1; r < kRowsOfWarp; ++r) is_same = is_same && scans[r].segment == scans[0].segment;
   for (int base = lane; base < p.keys; base += 32 * kHeld) {
     int segments[kHeld];  // 0: no key
     uint32_t prefixes = 0;
@@ -80,6 +83,7 @@ __global__ void __launch_bounds__(32 * kRowWarps)
     }
 #pragma unroll
     for (int r = 0; r < kRowsOfWarp; ++r) {
+      if (r > 0 && is_same) break;
       RowScan& row = scans[r];
 #pragma unroll
       for (int n = 0; n < kHeld; ++n) {
@@ -94,13 +98,16 @@ __global__ void __launch_bounds__(32 * kRowWarps)
     }
   }
   auto of_rows = simt::shared<int2>(0, kTileQueries);
+  int2 packed{};
 #pragma unroll
   for (int r = 0; r < kRowsOfWarp; ++r) {
-    const int begin = __reduce_min_sync(0xffffffffU, scans[r].begin);
-    const int end = __reduce_max_sync(0xffffffffU, scans[r].last) + 1;
-    const int count = __reduce_add_sync(0xffffffffU, scans[r].count);
-    int2 packed = make_int2(0, p.keys | kNoneBit);
-    if (count > 0) packed = make_int2(begin, end | (count < end - begin ? kHolesBit : 0));
+    if (r == 0 || !is_same) {
+      const int begin = __reduce_min_sync(0xffffffffU, scans[r].begin);
+      const int end = __reduce_max_sync(0xffffffffU, scans[r].last) + 1;
+      const int count = __reduce_add_sync(0xffffffffU, scans[r].count);
+      packed = count > 0 ? make_int2(begin, end | (count < end - begin ? kHolesBit : 0))
+                         : make_int2(0, p.keys | kNoneBit);
+    }
     if (lane == 0 && first + r < p.queries) {
       of_rows[warp * kRowsOfWarp + r] = packed;
       rows[static_cast<int64_t>(b) * p.queries + first + r] = packed;
