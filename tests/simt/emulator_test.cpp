@@ -3,9 +3,11 @@
 #include "kernels/simt/emulator/emulator.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <string>
 
+#include "kernels/simt/emulator/engine/device_memory.h"
 #include "tests/simt/case.h"
 
 namespace quintet::emulated {
@@ -30,6 +32,19 @@ void expect_parts(const std::string& what, const std::vector<std::string>& parts
   }
 }
 
+TEST(Emulator, TheHostCannotTouchTheDevicesMemory) {
+  namespace emulator = emulated::simt::emulator;
+  auto* const memory = static_cast<char*>(emulator::allocate_device_memory(100));
+  {
+    const emulator::DeviceMemoryAccess device;
+    *memory = 7;
+  }
+  const int key = ::pkey_alloc(0, 0);
+  if (key < 0) GTEST_SKIP() << "this processor has no protection keys";
+  ::pkey_free(key);
+  EXPECT_DEATH(std::exit(*memory), "");
+  emulator::release_device_memory(memory, 100);
+}
 TEST(Emulator, DeadlockNamesKernelBlockBarrierAndThreads) {
   expect_parts("deadlock", {"stuck", "message_cases.cu:", "deadlock", "block (2, 0, 0)",
                             "threads 0-63 waiting at __syncthreads",
