@@ -12,6 +12,7 @@
 
 #include "checkpoint/arrays/blocks.h"
 #include "checkpoint/bytes/fletcher32.h"
+#include "checkpoint/snapshot.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files/posix_file.h"
 #include "runtime/base/formats/crc32c.h"
@@ -192,10 +193,6 @@ void close_file(Id& file, const std::filesystem::path& path) {
 /// Sizes on disk, where a scalar is one element.
 std::vector<int64_t> disk_sizes(const std::vector<int64_t>& sizes) {
   return sizes.empty() ? std::vector<int64_t>{1} : sizes;
-}
-
-int64_t bytes_of(const TensorSlice& slice) {
-  return checked_bytes(slice.dtype, slice.sizes, slice.name);
 }
 
 // What HDF5 1.10 makes of these files, measured over 1 to 1000 tensors of rank 1 to 3 in up to

@@ -7,10 +7,13 @@
 
 namespace quintet {
 
+int64_t bytes_of(const TensorSlice& slice) {
+  return checked_bytes(slice.dtype, slice.sizes, slice.name);
+}
+
 int64_t padded_bytes_of(const TensorSlice& slice) {
   constexpr int64_t kArrayAlignment = 64;
-  const int64_t bytes = checked_bytes(slice.dtype, slice.sizes, slice.name);
-  return (bytes + kArrayAlignment - 1) / kArrayAlignment * kArrayAlignment;
+  return (bytes_of(slice) + kArrayAlignment - 1) / kArrayAlignment * kArrayAlignment;
 }
 
 void Snapshot::take(const std::vector<TensorSlice>& slices) {
@@ -29,7 +32,7 @@ void Snapshot::take(const std::vector<TensorSlice>& slices) {
   }
   std::byte* at = first_;
   for (const TensorSlice& slice : slices) {
-    const auto bytes = static_cast<size_t>(checked_bytes(slice.dtype, slice.sizes, slice.name));
+    const auto bytes = static_cast<size_t>(bytes_of(slice));
     if (bytes > 0) std::memcpy(at, slice.data, bytes);
     slices_.push_back(slice);
     slices_.back().data = at;

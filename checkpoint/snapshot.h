@@ -9,6 +9,8 @@
 
 namespace quintet {
 
+/// Of a slice's elements. Throws ExitCode::kData for sizes that cannot be.
+int64_t bytes_of(const TensorSlice& slice);
 /// Room of a slice in a snapshot. Throws ExitCode::kData for sizes that cannot be.
 int64_t padded_bytes_of(const TensorSlice& slice);
 

@@ -3,15 +3,10 @@
 #include <cstring>
 
 #include "checkpoint/finite.h"
-#include "checkpoint/manifest.h"
 #include "checkpoint/snapshot.h"
 
 namespace quintet {
 namespace {
-
-int64_t bytes_of(const TensorSlice& slice) {
-  return checked_bytes(slice.dtype, slice.sizes, slice.name);
-}
 
 /// float32 to bfloat16, where it lies.
 void round_in_place(TensorSlice& slice, std::byte* data) {
