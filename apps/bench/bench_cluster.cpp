@@ -7,6 +7,7 @@
 #include "apps/bench/bench.h"
 #include "apps/bench/cluster_links.h"
 #include "apps/bench/cluster_ops.h"
+#include "apps/bench/dtype_flag.h"
 #include "apps/bench/rank_bench.h"
 #include "apps/flags/command_line.h"
 #include "runtime/base/files/atomic_file.h"
@@ -33,8 +34,7 @@ bool parse(std::span<char* const> args, Options& options) {
       ->required()
       ->transform(mapped_path);
   app.add_option("--name", options.name, "of the cluster; default: the device's");
-  app.add_option("--dtype", options.dtype, "float32, or bfloat16 on a GPU")
-      ->check(CLI::IsMember({"float32", "bfloat16"}));
+  add_dtype_flag(app, options.dtype);
   app.add_option("--memory_gib", options.memory_gib,
                  "of a rank; default: the GPU's, or its share of the host's")
       ->check(CLI::Range(0.001, 1e9));
@@ -148,8 +148,7 @@ int run_bench_cluster(std::span<char* const> args) {
   Options options;
   if (!parse(args, options)) return 0;
   options.ranks.start("cluster", {args.begin(), args.end()}, options.compute);
-  QT_CHECK(options.dtype == "float32" || !Device::current().is_cpu(),
-           "quintet bench cluster: --dtype={} needs a GPU; on the CPU use float32", options.dtype);
+  check_dtype_flag("cluster", options.dtype);
   Measured measured;
   options.ranks.run([&](Comm& comm) {
     Measured of_rank = measure(comm, options.dtype);

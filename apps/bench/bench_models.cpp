@@ -10,6 +10,7 @@
 #include <numeric>
 #include <optional>
 
+#include "apps/bench/dtype_flag.h"
 #include "apps/flags/command_line.h"
 #include "apps/plan/layouts.h"
 #include "data/converters/batch_rows.h"
@@ -42,7 +43,7 @@ bool parse_bench_options(const std::string& what, const std::string& summary,
   const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 40);
   add_model_flags(app, options);
   app.add_option("--steps", options.steps, "timed steps")->check(positive);
-  app.add_option("--dtype", options.dtype, "float32, or bfloat16 on a GPU");
+  add_dtype_flag(app, options.dtype);
   options.compute.add_to(app);
   app.add_flag("--profile", options.profile, "time and bytes of each op, on stderr");
   if (generates) {
@@ -68,10 +69,7 @@ bool parse_bench_options(const std::string& what, const std::string& summary,
   }
   if (!cli.parse(args)) return false;
   options.compute.start();
-  QT_CHECK(
-      options.dtype == "float32" || (options.dtype == "bfloat16" && !Device::current().is_cpu()),
-      "quintet bench {}: --dtype={} is not supported on {}; use float32", what, options.dtype,
-      Device::current().description());
+  check_dtype_flag(what, options.dtype);
   return true;
 }
 

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "apps/bench/bench.h"
+#include "apps/bench/dtype_flag.h"
 #include "apps/flags/command_line.h"
 #include "apps/flags/compute_flags.h"
 #include "models/layers.h"
@@ -24,15 +25,13 @@ struct OpBench {
   int64_t steps = 20;
 
   void add_to(CLI::App& app) {
-    app.add_option("--dtype", dtype, "float32, or bfloat16 on a GPU")
-        ->check(CLI::IsMember({"float32", "bfloat16"}));
+    add_dtype_flag(app, dtype);
     app.add_option("--steps", steps, "timed repetitions")->check(CLI::Range(1, 100000));
     compute.add_to(app);
   }
   void start(const char* what) const {
     compute.start();
-    QT_CHECK(dtype == "float32" || !Device::current().is_cpu(),
-             "quintet bench {}: --dtype={} needs a GPU; on the CPU use float32", what, dtype);
+    check_dtype_flag(what, dtype);
   }
 
   /// Normal numbers, the same in every run. sizes: of axes named a, b, ...
