@@ -32,10 +32,15 @@ Tensor ReshardCache::take(const Tensor& x, const Layout& to, bool records) {
   return entry.to;
 }
 
-Tensor ReshardCache::move(const Tensor& x, const Layout& to) {
-  const auto ahead = std::ranges::find_if(ahead_, [&](const Moving& moving) {
+std::deque<ReshardCache::Moving>::iterator ReshardCache::under_way(const Tensor& x,
+                                                                   const Layout& to) {
+  return std::ranges::find_if(ahead_, [&](const Moving& moving) {
     return moving.from.id() == x.id() && moving.layout == to;
   });
+}
+
+Tensor ReshardCache::move(const Tensor& x, const Layout& to) {
+  const auto ahead = under_way(x, to);
   if (ahead != ahead_.end()) {
     AsyncReshard moving = std::move(ahead->reshard);
     ahead_.erase(ahead);
@@ -49,10 +54,8 @@ Tensor ReshardCache::move(const Tensor& x, const Layout& to) {
 }
 
 void ReshardCache::prefetch(const Tensor& x, const Layout& to) {
-  const bool moves = std::ranges::any_of(ahead_, [&](const Moving& moving) {
-    return moving.from.id() == x.id() && moving.layout == to;
-  });
-  if (!moves && find(x, to) == nullptr) ahead_.push_back({x, to, AsyncReshard(x, to)});
+  if (under_way(x, to) == ahead_.end() && find(x, to) == nullptr)
+    ahead_.push_back({x, to, AsyncReshard(x, to)});
 }
 
 void ReshardCache::share(const ReshardCache& outer, const Tensor& x, const Tensor& same) {

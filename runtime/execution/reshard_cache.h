@@ -36,6 +36,7 @@ class ReshardCache {
     AsyncReshard reshard;
   };
   const Tensor* find(const Tensor& x, const Layout& to) const;
+  std::deque<Moving>::iterator under_way(const Tensor& x, const Layout& to);
   Tensor move(const Tensor& x, const Layout& to);
 
   Entry last_;
