@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/process/spawn.h"
 
 namespace quintet::data {
 namespace {
@@ -34,32 +34,6 @@ struct Pipe {
   int read, write;
 };
 
-/// The process, or -1 and errno. A group of its own: Ctrl-C is for the program that asks.
-pid_t spawn(const std::vector<std::string>& command, int in, int out, int err) {
-  std::vector<char*> words;
-  for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
-  posix_spawn_file_actions_t files;
-  posix_spawn_file_actions_init(&files);
-  posix_spawn_file_actions_adddup2(&files, in, 0);
-  posix_spawn_file_actions_adddup2(&files, out, 1);
-  posix_spawn_file_actions_adddup2(&files, err, 2);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  posix_spawnattr_setflags(&attributes,
-                           POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  sigset_t none, all;
-  sigemptyset(&none);
-  sigfillset(&all);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setsigdefault(&attributes, &all);
-  pid_t process = -1;
-  errno = posix_spawnp(&process, words[0], &files, &attributes, words.data(), environ);
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&files);
-  return errno == 0 ? process : -1;
-}
-
 void close_and_forget(int& file) {
   if (file >= 0) close(file);
   file = -1;
@@ -74,7 +48,7 @@ std::string worker_name(const std::vector<std::string>& command) {
 WorkerProcess::WorkerProcess(const std::vector<std::string>& command)
     : name_(worker_name(command)) {
   const Pipe in, out, err;
-  process_ = spawn(command, in.read, out.write, err.write);
+  process_ = spawn(command, {in.read, out.write, err.write});
   const int error = errno;
   for (const int theirs : {in.read, out.write, err.write}) close(theirs);
   input_ = in.write;

@@ -1,7 +1,6 @@
 #include "runtime/mpi/launcher.h"
 
 #include <fcntl.h>
-#include <spawn.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -11,6 +10,8 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+
+#include "runtime/base/process/spawn.h"
 
 namespace quintet::mpi {
 namespace {
@@ -60,30 +61,13 @@ bool is_set(const char* name) { return std::getenv(name) != nullptr; }
 
 /// Of a process that stops `launcher` and has it go on when its standard input ends.
 bool start_keeper(pid_t launcher, int input) {
-  const std::string id = std::to_string(launcher);
-  const char* const command[] = {"sh", "-c", "kill -STOP $0; read -r _; kill -CONT $0", id.c_str(),
-                                 nullptr};
-  posix_spawn_file_actions_t files;
-  posix_spawn_file_actions_init(&files);
-  posix_spawn_file_actions_adddup2(&files, input, 0);
-  for (const int output : {1, 2})
-    posix_spawn_file_actions_addopen(&files, output, "/dev/null", O_WRONLY, 0);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  // Its own group, for the launcher kills those of its ranks; signals as a new process has them.
-  posix_spawnattr_setflags(&attributes,
-                           POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  sigset_t none, all;
-  sigemptyset(&none);
-  sigfillset(&all);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setsigdefault(&attributes, &all);
-  pid_t keeper = 0;
-  const int error = posix_spawn(&keeper, "/bin/sh", &files, &attributes,
-                                const_cast<char* const*>(command), environ);
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&files);
-  return error == 0;
+  const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+  if (nowhere < 0) return false;
+  const pid_t keeper =
+      spawn({"/bin/sh", "-c", "kill -STOP $0; read -r _; kill -CONT $0", std::to_string(launcher)},
+            {input, nowhere, nowhere});
+  close(nowhere);
+  return keeper > 0;
 }
 
 }  // namespace
