@@ -91,6 +91,24 @@ def test_a_peer_that_hangs_fails_or_prints_is_recorded(tmp_path):
     assert why is None and lines == [{"case": "go"}], (why, lines)
 
 
+def kit(folder, *flags, expect=0):
+    """The steps that a call of bench/gpu/all ended, {name: result}."""
+    done = subprocess.run([sys.executable, BENCH / "all", QUINTET.rsplit("/", 1)[0], "--tiny", "--device=cpu",
+                           f"--out={folder / 'kit'}", f"--python={fake(folder)}", *flags], capture_output=True, text=True, timeout=120)
+    assert done.returncode == expect, done
+    return {line["step"]: line["result"] for line in map(json.loads, done.stdout.splitlines())}
+
+
+def test_the_kit_goes_on_where_it_was_cut_short(tmp_path):
+    steps = "--steps=starts,profile"
+    assert kit(tmp_path, "--minutes=0", steps) == {}
+    assert kit(tmp_path, "--steps=starts") == {"starts": "ok"}
+    assert "quintet 0." in (tmp_path / "kit" / "starts.log").read_text()
+    assert kit(tmp_path, "--resume", steps) == {"profile": "ok"} and kit(tmp_path, "--resume", steps) == {}
+    assert "mlp" in (tmp_path / "kit" / "profile.log").read_text()
+    kit(tmp_path, "--steps=all", expect=2)
+
+
 def fake(folder):
     """A Python in which no peer is installed."""
     script = folder / "python-without-peers"
