@@ -36,7 +36,8 @@ function linearTicks(low, high, count) {
   const unit = 10 ** Math.floor(Math.log10((high - low) / count));
   const step = [1, 2, 5, 10].map(factor => factor * unit).find(size => (high - low) / size <= count) ?? 10 * unit;
   const ticks = [];
-  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; ++i) ticks.push(+(i * step).toPrecision(12));
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9 && ticks.length <= 2 * count; ++i)
+    ticks.push(+(i * step).toPrecision(12));
   return ticks;
 }
 
@@ -113,7 +114,8 @@ function lineChart(figure, {title, lines, marks = [], onzoom}) {
     note.textContent = left_out ? `${left_out} values of 0 or less are not on the logarithmic axis` : "";
     if (low > high) return now.log ? [1, 10] : [0, 1];
     if (now.log) return low === high ? [low / 2, high * 2] : [low / 1.1, high * 1.1];
-    const margin = (high - low) * .05 || Math.abs(high) * .1 || 1;
+    const size = Math.max(Math.abs(low), Math.abs(high)), span = high - low;  // less is rounding of means
+    const margin = span > 1e-9 * size ? span * .05 : size * .1 || 1;
     return [low - margin, high + margin];
   }
 

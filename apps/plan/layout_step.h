@@ -50,8 +50,7 @@ struct StepProfile {
 };
 
 /// Times `steps` steps after two that warm up; every rank of `comm` calls it. The row's times are
-/// this rank's, of the median step; `profiles`: of each of these steps. An error that all ranks meet (sizes that do not divide) becomes
-/// `refused`.
+/// this rank's, of the median step; `profiles`: of each of these steps.
 LayoutRow measure_layout(const LayoutCase& what, const TrainingLayout& layout, Comm& comm,
                          int64_t steps, std::vector<StepProfile>* profiles = nullptr);
 /// The same simulated: rank 0's. MFU is against the peak of job.machine for `model_flops` of a step.

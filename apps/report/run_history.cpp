@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <regex>
 
 #include "runtime/base/check.h"
 #include "runtime/base/files/posix_file.h"
@@ -50,9 +51,11 @@ void add_starts(const std::filesystem::path& model_dir, std::vector<Happened>& a
     const std::string name = file.filename().string().substr(sizeof("events.out.tfevents.") - 1);
     const size_t dot = name.find('.');
     if (!first || dot == std::string::npos) continue;
-    const size_t end = name.find_last_not_of("0123456789.v");
+    static const std::regex kOfTensorFlow2(R"(\d+\.(.+)\.\d+\.\d+\.v2)");
+    std::smatch parts;
     const std::string host =
-        end == std::string::npos || end < dot ? "" : " on " + name.substr(dot + 1, end - dot);
+        " on " +
+        (std::regex_match(name, parts, kOfTensorFlow2) ? parts[1].str() : name.substr(dot + 1));
     const int64_t done = first->session_start ? std::max<int64_t>(0, first->step - 1) : first->step;
     all.push_back({done,
                    is_first ? fmt::format("started{}", host)
@@ -160,6 +163,13 @@ ordered_json first_rows(const std::filesystem::path& file, std::vector<std::stri
   return rows;
 }
 
+/// null: not known, or no time that a calendar has (a file's name says it).
+ordered_json time_of(const Happened& one) {
+  constexpr int64_t kLast = 253'402'300'799;  // of the year 9999
+  if (!one.time || *one.time < 0 || *one.time > kLast) return {};
+  return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::gmtime(*one.time));
+}
+
 }  // namespace
 
 ordered_json history_of(const std::filesystem::path& model_dir, const SeriesByName& series,
@@ -173,12 +183,8 @@ ordered_json history_of(const std::filesystem::path& model_dir, const SeriesByNa
                    [](const auto& a, const auto& b) { return a.step < b.step; });
   ordered_json out = ordered_json::array();
   for (const Happened& one : all)
-    out.push_back({{"step", one.step},
-                   {"time", one.time ? ordered_json(fmt::format("{:%Y-%m-%d %H:%M:%S}",
-                                                                fmt::gmtime(*one.time)))
-                                     : ordered_json()},
-                   {"what", one.what},
-                   {"mark", one.mark}});
+    out.push_back(
+        {{"step", one.step}, {"time", time_of(one)}, {"what", one.what}, {"mark", one.mark}});
   return out;
 }
 

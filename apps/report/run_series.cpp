@@ -13,17 +13,31 @@
 namespace quintet {
 namespace {
 
-/// A run that went on from an earlier step has done the later ones again.
+/// The last value of a step counts.
 void add(Series& series, int64_t step, double value) {
+  if (!series.not_finite.empty() && series.not_finite.back() >= step)
+    std::erase(series.not_finite, step);
+  const auto place = std::lower_bound(series.steps.begin(), series.steps.end(), step);
+  const auto i = place - series.steps.begin();
+  const bool is_again = place != series.steps.end() && *place == step;
   if (!std::isfinite(value)) {
     series.not_finite.push_back(step);
-    return;
+    if (is_again) series.steps.erase(place), series.values.erase(series.values.begin() + i);
+  } else if (is_again) {
+    series.values[static_cast<size_t>(i)] = value;
+  } else {
+    series.steps.insert(place, step);
+    series.values.insert(series.values.begin() + i, value);
   }
+}
+
+/// What was written from a step on, and is written again by the run that went on from before it; its log has
+/// been cut there already.
+void cut(Series& series, int64_t step) {
   const auto again = std::lower_bound(series.steps.begin(), series.steps.end(), step);
   series.values.resize(static_cast<size_t>(again - series.steps.begin()));
   series.steps.erase(again, series.steps.end());
-  series.steps.push_back(step);
-  series.values.push_back(value);
+  std::erase_if(series.not_finite, [&](int64_t at) { return at >= step; });
 }
 
 void add_line(const Json& line, SeriesByName& all) {
@@ -63,7 +77,10 @@ void read_events(const std::filesystem::path& file, const std::string& place, Se
                  std::vector<std::string>& warnings) {
   try {
     for_events(file, [&](const Event& event) {
-      if (event.is_scalar) add(all[{place, event.tag}], event.step, event.scalar);
+      if (!event.is_scalar) return;
+      Series& series = all[{place, event.tag}];
+      if (!series.steps.empty() && event.step < series.steps.back()) cut(series, event.step);
+      add(series, event.step, event.scalar);
     });
   } catch (const Error& error) {
     warnings.push_back(fmt::format("{}; what follows there is left out", error.what()));

@@ -180,7 +180,8 @@ void read_value(const tensorboard::Summary::Value& value, const std::string& fil
     event.scalar = numbers.empty() ? static_cast<double>(value.simple_value()) : numbers[0];
 }
 
-Event read_event(std::string_view record, int64_t number, const std::string& file) {
+/// One for each value; without values one.
+std::vector<Event> read_event(std::string_view record, int64_t number, const std::string& file) {
   tensorboard::Event message;
   QT_CHECK_AS(ExitCode::kData,
               std::in_range<int>(record.size()) &&
@@ -191,8 +192,11 @@ Event read_event(std::string_view record, int64_t number, const std::string& fil
   event.wall_time = message.wall_time();
   event.step = message.step();
   event.session_start = message.has_session_log();
-  for (const auto& value : message.summary().value()) read_value(value, file, event);
-  return event;
+  std::vector<Event> events;
+  for (const auto& value : message.summary().value())
+    read_value(value, file, events.emplace_back(event));
+  if (events.empty()) events.push_back(event);
+  return events;
 }
 
 }  // namespace
@@ -201,7 +205,7 @@ void for_events(const std::filesystem::path& file, const std::function<void(cons
   const std::string bytes = read_file(file);
   int64_t number = 0;
   for (std::string_view rest = bytes; auto record = next_tfrecord(rest, file.string());)
-    take(read_event(*record, number++, file.string()));
+    for (const Event& event : read_event(*record, number++, file.string())) take(event);
 }
 
 std::optional<Event> first_step_event(const std::filesystem::path& file) {
@@ -211,7 +215,7 @@ std::optional<Event> first_step_event(const std::filesystem::path& file) {
   from.read_at(0, std::as_writable_bytes(std::span(bytes)));
   try {
     for (std::string_view rest = bytes; auto record = next_tfrecord(rest, file.string());) {
-      Event event = read_event(*record, 0, file.string());
+      const Event event = read_event(*record, 0, file.string())[0];
       if (event.session_start || !event.tag.empty()) return event;
     }
   } catch (const Error&) {  // The beginning ends within an event.

@@ -175,8 +175,8 @@ TEST(ModelDir, WithoutPermissionIsRefusedAtTheStart) {
 }
 
 TEST(AtomicFile, LeavesDevicesAndPipesAlone) {
-  const std::filesystem::path pipe = ::testing::TempDir() + "pipe_to_write_to";
-  std::filesystem::remove(pipe);
+  const testing::Scratch scratch;
+  const std::filesystem::path pipe = scratch.path() / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_THROW(atomic_write_file(pipe, "text"), Error);
   EXPECT_TRUE(std::filesystem::is_fifo(pipe));

@@ -7,9 +7,11 @@
 namespace quintet::emulated::simt::emulator {
 namespace {
 
-/// The protection key of the device's memory; -1 where the processor has none.
+/// The protection key of the device's memory; -1: it is not asked for, or the processor has none.
 int key() {
-  static const int it = ::pkey_alloc(0, PKEY_DISABLE_ACCESS);
+  static const int it = std::getenv("QUINTET_GUARD_DEVICE_MEMORY") != nullptr
+                            ? ::pkey_alloc(0, PKEY_DISABLE_ACCESS)
+                            : -1;
   return it;
 }
 
@@ -20,11 +22,11 @@ size_t pages(size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 void* allocate_device_memory(size_t bytes) {
   if (key() < 0) return std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   const int access = PROT_READ | PROT_WRITE;
-  void* const pointer =
-      ::mmap(nullptr, pages(bytes), access, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const pointer = ::mmap(nullptr, pages(bytes), access, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (pointer == MAP_FAILED) return nullptr;
-  ::pkey_mprotect(pointer, pages(bytes), access, key());
-  return pointer;
+  if (::pkey_mprotect(pointer, pages(bytes), access, key()) == 0) return pointer;
+  ::munmap(pointer, pages(bytes));
+  return nullptr;
 }
 
 void release_device_memory(void* pointer, size_t bytes) {

@@ -1,6 +1,7 @@
 #pragma once
-// Memory of the emulated GPU that only its work may touch: a host that reads or writes it dies there, as with
-// a GPU's, where the processor has protection keys (pkeys(7)). Elsewhere it is ordinary memory.
+// Memory of the emulated GPU. With QUINTET_GUARD_DEVICE_MEMORY in the environment only the device's work may
+// touch it: a host that reads or writes it dies there, as with a GPU's, where the processor has protection keys
+// (pkeys(7)). Without, or elsewhere, it is ordinary memory, whose ends AddressSanitizer sees.
 
 #include <cstddef>
 
