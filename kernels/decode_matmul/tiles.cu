@@ -51,8 +51,8 @@ template <typename W, int kRowTiles, int kMatrices>
 __global__ void __launch_bounds__(kSmallBatchThreads)
     tiles_kernel(const __grid_constant__ SmallBatchMatmul p) {
   constexpr int kColumns = 8 * kTiles<W>;
-  // Chunks of a warp under way at a time: with few rows all of k = 768.
-  constexpr int kAhead = kRowTiles == 4 ? 1 : kRowTiles == 2 && sizeof(W) == 1 ? 2 : 3;
+  // Chunks of a warp under way at a time: of bfloat16 all of k = 768; bytes have no registers left.
+  constexpr int kAhead = sizeof(W) == 2 && kRowTiles <= 2 ? 3 : 1;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int g = lane / 4, t = lane % 4;
   const int64_t first_row = int64_t{blockIdx.y} * 16 * kRowTiles;

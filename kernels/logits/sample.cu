@@ -82,7 +82,7 @@ struct Summary {
 /// Maximum, its first index and the sum of exponentials of elements for which keep(x) holds.
 template <typename T, typename Keep>
 QT_DEVICE Summary summarize(const Row<T>& row, const Keep& keep) {
-  constexpr int kHeld = 16;  // loads under way, and exponentials that do not wait for each other
+  constexpr int kHeld = 8;  // loads under way, and exponentials that do not wait for each other
   float largest = -1e30f, total = 0;
   Best mine{-INFINITY, 0x7fffffff};
   for (int first = static_cast<int>(threadIdx.x); first < row.vocab; first += kHeld * kThreads) {
