@@ -8,6 +8,7 @@ import atexit
 import collections
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import threading
@@ -107,6 +108,15 @@ def last_words(errors, most=300):
     """The last line that says something, with what went before it as room allows."""
     said = [line.strip() for line in errors if line.strip()]
     return " | ".join(said[-3:])[-most:] if said else "no message"
+
+
+def find_program(folder, name):
+    """The program in the folder or in the places below it where a build or a bundle has it."""
+    for place in (".", "bench", "bench/gpu", "bin", "kernels"):
+        path = pathlib.Path(folder) / place / name
+        if path.is_file() and os.access(path, os.X_OK):
+            return path
+    return None
 
 
 def probe(command, limit=60):
