@@ -4,6 +4,7 @@
 #include "runtime/mesh/collectives/collectives.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <bit>
 #include <cmath>
@@ -77,6 +78,28 @@ TEST(Collectives, TakeSeveralArrays) {
   for (const int n : {2, 3})
     run_ranks(n, [](Comm& comm) { several_case(comm, Sums::from_the_left); });
 }
+
+TEST(Collectives, KeepTheMemoryOfMessagesForTheNext) {
+  run_ranks(2, [](Comm& comm) {
+    const int64_t count = 1 << 20;
+    const std::vector<float> in(static_cast<size_t>(2 * count), 1.0f);
+    std::vector<float> sum(static_cast<size_t>(count)), both = in;
+    const auto pages_of_a_call = [&] {
+      rusage before{}, after{};
+      comm.world().barrier();
+      ::getrusage(RUSAGE_SELF, &before);
+      comm.world().reduce_scatter(in.data(), sum.data(), count, DType::f32).wait();
+      comm.world().all_reduce(both.data(), 2 * count, DType::f32).wait();
+      comm.world().barrier();
+      ::getrusage(RUSAGE_SELF, &after);
+      return after.ru_minflt - before.ru_minflt;
+    };
+    pages_of_a_call();
+    EXPECT_LT(pages_of_a_call(), 256);  // 4 MB are 1,024
+    EXPECT_EQ(sum.back(), 2.0f);
+  });
+}
+
 TEST(Collectives, SumsOfBfloat16AreTakenInFloat) { run_ranks(4, bfloat16_case); }
 
 // What goes through the host lies in blocks that the next collective must not have meanwhile.

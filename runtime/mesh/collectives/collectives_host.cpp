@@ -114,10 +114,8 @@ class HostComm final : public Comm {
 
   static int64_t ranks(const Members& group) { return static_cast<int64_t>(group.ranks.size()); }
 
-  /// As messages that have come, no memory of the step's: it is not counted (memory_meter.h).
   Buffer room(int64_t bytes) const {
-    if (!device_.is_cpu()) return device_.memory().allocate(bytes);
-    return {new std::byte[static_cast<size_t>(bytes)], std::default_delete<std::byte[]>()};
+    return device_.is_cpu() ? host::uncounted(bytes) : device_.memory().allocate(bytes);
   }
 
   // Of more bytes a copy costs more than messages of their own.

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "runtime/base/check.h"
+#include "runtime/base/memory/memory_meter.h"
 #include "runtime/mesh/collectives/reduce.h"
 
 namespace quintet::host {
@@ -64,9 +65,9 @@ void gather_parts(const Call& call, void* data, const std::vector<int64_t>& ends
 /// Member i's piece to send lies at from(i) and has counts[i] elements.
 template <typename From>
 void reduce_piece(const Call& call, const From& from, const std::vector<int64_t>& counts, void* to,
-                  DType dtype, Reduction how, std::vector<std::byte>& scratch) {
+                  DType dtype, Reduction how) {
   const int64_t bytes = counts[static_cast<size_t>(call.self)] * size_of(dtype);
-  scratch.resize(static_cast<size_t>(bytes * call.size()));
+  const Buffer scratch = uncounted(bytes * call.size());
   std::vector<Message> sends, receives;
   std::vector<const void*> blocks;
   for (int i = 0; i < call.size(); ++i) {
@@ -74,7 +75,7 @@ void reduce_piece(const Call& call, const From& from, const std::vector<int64_t>
       blocks.push_back(from(i));
       continue;
     }
-    std::byte* space = block(scratch.data(), i, bytes);
+    std::byte* space = block(scratch.get(), i, bytes);
     blocks.push_back(space);
     sends.push_back({call.at(i), from(i), counts[static_cast<size_t>(i)] * size_of(dtype)});
     receives.push_back({call.at(i), space, bytes});
@@ -99,6 +100,12 @@ bool is_small(int64_t bytes, int64_t ranks) {
 }
 
 }  // namespace
+
+Buffer uncounted(int64_t bytes) {
+  const ContextMember<&ExecutionContext::meter> no_meter(static_cast<MemoryMeter*>(nullptr));
+  const MemoryScope scope(MemoryKind::kScratch);
+  return Memory::host().allocate(bytes);
+}
 
 void Call::exchange(std::span<const Message> sends, std::span<const Message> receives) const {
   traffic->add_messages(static_cast<int64_t>(sends.size()));
@@ -151,24 +158,19 @@ void swap_slices(const Call& call, void* in, const Slices& sends, void* out, con
 void reduce_scatter(const Call& call, void* in, void* out, int64_t count, DType dtype,
                     Reduction how) {
   const int64_t element = size_of(dtype), piece = kPieceBytes / element;
-  std::vector<std::byte> scratch;
-  // Over `in` itself no block may be overwritten before it was sent.
-  std::vector<std::byte> result(static_cast<size_t>(count * element));
   for (int64_t begin = 0; begin < count; begin += piece) {
     const std::vector<int64_t> counts(static_cast<size_t>(call.size()),
                                       std::min(piece, count - begin));
     reduce_piece(
         call, [&](int i) { return block(in, i * count + begin, element); }, counts,
-        block(result.data(), begin, element), dtype, how, scratch);
+        block(out, begin, element), dtype, how);
   }
-  std::memcpy(out, result.data(), result.size());
 }
 
 void all_reduce(const Call& call, void* data, int64_t count, DType dtype, Reduction how) {
   const int64_t element = size_of(dtype), n = call.size();
   if (is_small(count * element, n)) return gather_and_reduce(call, data, count, dtype, how);
   const int64_t piece = kPieceBytes / element * n;
-  std::vector<std::byte> scratch;
   for (int64_t begin = 0; begin < count; begin += piece) {  // each member's part, then all parts
     const int64_t length = std::min(piece, count - begin);
     std::vector<int64_t> counts, ends;
@@ -178,7 +180,7 @@ void all_reduce(const Call& call, void* data, int64_t count, DType dtype, Reduct
     }
     std::byte* const first = block(data, begin, element);
     const auto part = [&](int i) { return block(first, length * i / n, element); };
-    reduce_piece(call, part, counts, part(call.self), dtype, how, scratch);
+    reduce_piece(call, part, counts, part(call.self), dtype, how);
     gather_parts(call, first, ends);
   }
 }

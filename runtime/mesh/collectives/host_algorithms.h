@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "runtime/base/memory/memory.h"
 #include "runtime/mesh/collectives/collectives.h"
 #include "runtime/mesh/collectives/transport.h"
 
@@ -26,6 +27,10 @@ struct Call {
   int at(int member) const { return activity.ranks[static_cast<size_t>(member)]; }
   void exchange(std::span<const Message> sends, std::span<const Message> receives) const;
 };
+
+/// Memory for messages, which the allocator keeps for the next ones. It is none of the step's memory:
+/// no meter counts it.
+Buffer uncounted(int64_t bytes);
 
 /// in: [bytes] of each member -> out: [size][bytes]. `in` may lie at its place inside `out`.
 void gather(const Call& call, const void* in, void* out, int64_t bytes);
