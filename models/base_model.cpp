@@ -105,6 +105,23 @@ Metrics metrics_of(const HostArrays& batch, Rows rows, const CountedFeatures& fe
   return metrics;
 }
 
+/// Adds the routers' losses and metrics of T5X's contrib.moe.
+void add_routings(Metrics& metrics, const BaseModel::RouterLosses& losses,
+                  const std::vector<LayerRouting>& routings) {
+  const double auxiliary = losses.auxiliary.item(), z = losses.z.item();
+  for (const char* name :
+       {"loss", "loss_per_nonpadding_target_token", "loss_per_all_target_tokens"})
+    metrics.at(name).total += auxiliary + z;
+  const RoutingMetrics routing = routing_metrics(routings);
+  for (const auto& [name, value] :
+       {std::pair<const char*, double>{"auxiliary_loss", auxiliary},
+        {"router_z_loss", z},
+        {"fraction_tokens_left_behind", routing.fraction_tokens_left_behind},
+        {"expert_usage", routing.expert_usage},
+        {"router_confidence", routing.router_confidence}})
+    metrics[std::string("experts/") + name] = {value, 1, true};
+}
+
 }  // namespace
 
 Metrics BaseModel::base_metrics(const HostArrays& batch, Rows rows, const LossSums& sums) const {
@@ -147,30 +164,23 @@ LossOutput BaseModel::loss_of(const TargetOutput& of, const HostArrays& batch, R
   return with_routings(std::move(output), of.routings, train);
 }
 
-LossOutput BaseModel::with_routings(LossOutput output, const std::vector<LayerRouting>& routings,
-                                    bool train) const {
+BaseModel::RouterLosses BaseModel::router_losses(const std::vector<LayerRouting>& routings) const {
   const auto mean = [&](Tensor LayerRouting::*loss, double factor) {
     Tensor sum = routings[0].*loss;
     for (size_t i = 1; i < routings.size(); ++i) sum = ops::add(sum, routings[i].*loss);
     return ops::scale(sum, factor / static_cast<double>(routings.size()));
   };
-  const Tensor auxiliary = mean(&LayerRouting::auxiliary_loss, options_.aux_loss_factor);
-  const Tensor router_z = mean(&LayerRouting::z_loss, options_.router_z_loss_factor);
-  output.loss = ops::add(output.loss, ops::add(auxiliary, router_z));
+  return {mean(&LayerRouting::auxiliary_loss, options_.aux_loss_factor),
+          mean(&LayerRouting::z_loss, options_.router_z_loss_factor)};
+}
+
+LossOutput BaseModel::with_routings(LossOutput output, const std::vector<LayerRouting>& routings,
+                                    bool train) const {
+  const RouterLosses losses = router_losses(routings);
+  output.loss = ops::add(output.loss, ops::add(losses.auxiliary, losses.z));
   output.metrics = [=, base = output.metrics](const HostArrays& batch) {
     Metrics metrics = base(batch);
-    const double aux = auxiliary.item(), z = router_z.item();
-    for (const char* name :
-         {"loss", "loss_per_nonpadding_target_token", "loss_per_all_target_tokens"})
-      metrics.at(name).total += aux + z;
-    const RoutingMetrics routing = routing_metrics(routings);
-    for (const auto& [name, value] :
-         {std::pair<const char*, double>{"auxiliary_loss", aux},
-          {"router_z_loss", z},
-          {"fraction_tokens_left_behind", routing.fraction_tokens_left_behind},
-          {"expert_usage", routing.expert_usage},
-          {"router_confidence", routing.router_confidence}})
-      metrics[std::string("experts/") + name] = {value, 1, true};
+    add_routings(metrics, losses, routings);
     if (train) metrics.merge(load_metrics(routings));
     return metrics;
   };
@@ -208,8 +218,12 @@ Metrics BaseModel::eval_fn(const HostArrays& batch, const TargetOutput& output) 
 Metrics BaseModel::eval_fn(
     const HostArrays& batch,
     const std::function<LossSums(std::span<const float> weights)>& sums_of) const {
+  Tape::Recording paused(nullptr);
   const HostArray weights = scaled_weights(batch, options_.loss_normalizing_factor);
-  return base_metrics(batch, Rows::all(batch), sums_of(weights.as<float>()));
+  const LossSums sums = sums_of(weights.as<float>());
+  Metrics metrics = base_metrics(batch, Rows::all(batch), sums);
+  if (!sums.routings.empty()) add_routings(metrics, router_losses(sums.routings), sums.routings);
+  return metrics;
 }
 
 std::vector<double> BaseModel::TokenScores::sums() const {

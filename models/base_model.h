@@ -73,11 +73,15 @@ class BaseModel {
   /// What the losses of a batch add up to, each times its weight; `correct` counts targets of a weight that is not 0.
   struct LossSums {
     double loss = 0, z_loss = 0, correct = 0;
+    std::vector<LayerRouting> routings = {};  // of sparse layers
   };
-  /// The same metrics of losses that another computes, of a dense model and with the weights given to it, float32
-  /// [batch, length].
+  /// The same metrics of losses that another computes, with the weights given to it, float32 [batch, length].
   Metrics eval_fn(const HostArrays& batch,
                   const std::function<LossSums(std::span<const float> weights)>& sums_of) const;
+  /// Scalars: of all sparse layers, times their factors.
+  struct RouterLosses {
+    Tensor auxiliary, z;
+  };
   /// Log-probability of each target, times its loss weight; by this rank alone, not on a mesh.
   struct TokenScores {
     HostArray scores, weights;  // float32 [batch, length]
@@ -113,7 +117,8 @@ class BaseModel {
   Parameters parameters_;
 
  private:
-  /// Adds the routers' losses and metrics of T5X's contrib.moe; in training also the experts' load.
+  RouterLosses router_losses(const std::vector<LayerRouting>& routings) const;
+  /// With the routers' losses and metrics; in training also the experts' load.
   LossOutput with_routings(LossOutput output, const std::vector<LayerRouting>& routings,
                            bool train) const;
 

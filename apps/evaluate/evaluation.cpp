@@ -86,12 +86,10 @@ std::optional<LossEvaluator> loss_evaluator_of(const EvaluationConfig& config,
                        });
 }
 
-/// Whether packed parameters give the losses: on the CPU T5X's losses of dense models, since routers have losses of
-/// their own; of GPUs that hold a model together.
+/// Whether packed parameters give the losses: T5X's on the CPU; of GPUs that hold a model together.
 bool losses_packed(const BaseModel& model, const SharedMemoryGroup* group) {
   if (model.spec().own_network) return false;
-  return Device::current().is_cpu() ? !model.spec().has_experts() && !model.has_own_loss()
-                                    : group != nullptr;
+  return Device::current().is_cpu() ? !model.has_own_loss() : group != nullptr;
 }
 
 /// Teacher-forced losses, to stdout and as training does. False if asked to stop.
@@ -168,9 +166,9 @@ int run_evaluation(EvaluationConfig config, const Ranks& ranks, const ProviderOf
     if (ranks.highest(loaded ? 0 : 1) > 0) continue;
     if (!evaluator) {
       losses = loss_evaluator_of(config, *provider, ranks);
-      division.check_whole(
-          losses && !losses_packed(*config.model->model, division.group()),
-          "eval_script.evaluate.training_evaluator_cls: losses of a model with experts");
+      division.check_whole(losses && !losses_packed(*config.model->model, division.group()),
+                           "eval_script.evaluate.training_evaluator_cls: losses of a model with a "
+                           "loss or network of its own");
       evaluator.emplace(*provider, config.dataset, config.model, config.evaluator);
     }
     if (losses &&

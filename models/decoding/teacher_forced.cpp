@@ -175,9 +175,10 @@ std::vector<TokenLoss> losses_of(const PackedNetwork& network, const std::vector
 }  // namespace
 
 std::vector<TargetLoss> target_losses(const PackedNetwork& network, const HostArrays& batch,
-                                      std::span<const float> weights, const LossFactors& factors) {
+                                      std::span<const float> weights, const LossFactors& factors,
+                                      std::vector<LayerRouting>* routings) {
   const TargetRows rows(network, batch, weights);
-  if (rows.targets.empty()) return {};
+  if (rows.targets.empty() && routings == nullptr) return {};
   for (const int32_t target : rows.targets)
     QT_CHECK_AS(ExitCode::kData, target >= 0 && target < network.spec().vocab_size,
                 "scores: target {} lies outside the vocabulary of {}", target,
@@ -185,15 +186,16 @@ std::vector<TargetLoss> target_losses(const PackedNetwork& network, const HostAr
   std::shared_ptr<float> memory;
   std::vector<SharedKeys> keys;
   if (network.spec().encoder) {
-    std::vector<float> encoded = run_stack(network, network.encoder(), rows.encoder);
+    std::vector<float> encoded =
+        run_stack(network, network.encoder(), rows.encoder, nullptr, {}, routings);
     keys = lay_out_cross(network.spec().decoder, rows.encoder, memory);
     finish_encoding(network, rows.encoder, encoded, keys);
   }
-  const std::vector<TokenLoss> losses =
-      losses_of(network,
-                run_stack(network, network.decoder(), rows.decoder, nullptr,
-                          {.keys = keys, .limits = rows.encoded_limits}),
-                rows, factors);
+  const std::vector<float> decoded =
+      run_stack(network, network.decoder(), rows.decoder, nullptr,
+                {.keys = keys, .limits = rows.encoded_limits}, routings);
+  if (rows.targets.empty()) return {};
+  const std::vector<TokenLoss> losses = losses_of(network, decoded, rows, factors);
   std::vector<TargetLoss> result;
   for (size_t i = 0; i < losses.size(); ++i) result.push_back({rows.places[i], losses[i]});
   return result;
@@ -214,7 +216,8 @@ Metrics eval_metrics(const BaseModel& model, const PackedNetwork& network,
   return model.eval_fn(batch, [&](std::span<const float> weights) {
     BaseModel::LossSums sums;
     for (const auto& [place, loss] :
-         target_losses(network, batch, weights, {options.label_smoothing, options.z_loss})) {
+         target_losses(network, batch, weights, {options.label_smoothing, options.z_loss},
+                       model.spec().has_experts() ? &sums.routings : nullptr)) {
       const auto weight = static_cast<double>(weights[static_cast<size_t>(place)]);
       sums.loss += weight * loss.loss;
       sums.z_loss += weight * loss.z_loss;

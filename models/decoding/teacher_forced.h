@@ -26,10 +26,11 @@ struct TargetLoss {
 
 /// Of each target whose loss weight [batch, length] is not 0, row by row, in a batch of model features (int32 [batch,
 /// length], not packed), with T5X's masks. Of a network in float32; experts serve the whole batch, padding too, with the
-/// capacities of evaluation. Ranks that hold the network together all call it with the same batch, and all have the
-/// result. Throws kData for a missing feature and a token outside the vocabulary.
+/// capacities of evaluation, and `routings` gets what their losses need. Ranks that hold the network together all call it
+/// with the same batch, and all have the result. Throws kData for a missing feature and a token outside the vocabulary.
 std::vector<TargetLoss> target_losses(const PackedNetwork& network, const HostArrays& batch,
-                                      std::span<const float> weights, const LossFactors& factors);
+                                      std::span<const float> weights, const LossFactors& factors,
+                                      std::vector<LayerRouting>* routings = nullptr);
 
 /// Log-probabilities of the same targets: float32 [batch, length]; -0 where nothing is computed.
 HostArray target_log_probs(const PackedNetwork& network, const HostArrays& batch,
@@ -39,7 +40,7 @@ HostArray target_log_probs(const PackedNetwork& network, const HostArrays& batch
 BaseModel::TokenScores score_tokens(const PackedNetwork& network, const HostArrays& batch);
 BaseModel::TokenScores score_tokens(const GpuWeights& network, const HostArrays& batch);
 
-/// BaseModel::eval_fn of the model whose parameters the network has; on the CPU a dense one.
+/// BaseModel::eval_fn of the model whose parameters the network has.
 Metrics eval_metrics(const BaseModel& model, const PackedNetwork& network, const HostArrays& batch);
 Metrics eval_metrics(const BaseModel& model, const GpuWeights& network, const HostArrays& batch);
 

@@ -235,10 +235,13 @@ void expect_losses_agree(const BaseModel& model, const Arrays& parameters) {
 }
 
 template <class Model, class... More>
-void expect_scores_agree_of(const auto& config, const Arrays& parameters, More... more) {
-  Model model(config, LossOptions{}, more...);
+void expect_agree(const auto& config, const Arrays& parameters, More... more) {
+  LossOptions options;
+  options.z_loss = 0.01, options.aux_loss_factor = 0.5, options.router_z_loss_factor = 0.25;
+  Model model(config, options, more...);
   model.parameters().load(parameters);
   expect_scores_agree(model, parameters);
+  expect_losses_agree(model, parameters);
 }
 
 /// Calls check(model, parameters) with models of each kind.
@@ -272,7 +275,7 @@ TEST(TensorParallel, ScoresAreOneRanksBits) { for_models(expect_scores_agree); }
 TEST(TensorParallel, LossesAreOneRanksBits) { for_models(expect_losses_agree); }
 
 /// Of whole batches, with padding and rows without weights, where experts have no room for all.
-TEST(TensorParallel, ScoresOfExpertsAreOneRanksBits) {
+TEST(TensorParallel, ResultsOfExpertsAreOneRanksBits) {
   for (const Router decoder : {Router::tokens_choose, Router::scatter, Router::experts_choose})
     for (const Router encoder : {Router::tokens_choose, Router::experts_choose})
       for (const bool masks : {true, false}) {
@@ -285,8 +288,7 @@ TEST(TensorParallel, ScoresOfExpertsAreOneRanksBits) {
         moe.min_expert_capacity = 1;
         moe.router.ignore_padding_tokens = decoder == Router::scatter;
         moe.router.batch_prioritized_routing = decoder == Router::tokens_choose;
-        expect_scores_agree_of<EncoderDecoderModel>(config,
-                                                    parameters_of<Transformer>(config, 0.25F));
+        expect_agree<EncoderDecoderModel>(config, parameters_of<Transformer>(config, 0.25F));
       }
   for (const bool dropless : {true, false}) {
     SCOPED_TRACE(dropless);
@@ -295,20 +297,20 @@ TEST(TensorParallel, ScoresOfExpertsAreOneRanksBits) {
     SparseStack& decoder = config.sparse_decoder;
     decoder.moe.dropless = dropless;
     if (!dropless) decoder.moe.expert_capacity = 2, decoder.moe.router.num_selected_experts = 1;
-    expect_scores_agree_of<EncoderDecoderModel>(config, parameters_of<Transformer>(config, 0.25F));
+    expect_agree<EncoderDecoderModel>(config, parameters_of<Transformer>(config, 0.25F));
   }
   auto config = small_config<TransformerConfig>();
   config.num_layers = 2;
   config.sparse = sparse_encoder_decoder().sparse_decoder;
-  expect_scores_agree_of<DecoderOnlyModel>(
-      config, parameters_of<DecoderOnlyTransformer>(config, 0.25F), true);
+  expect_agree<DecoderOnlyModel>(config, parameters_of<DecoderOnlyTransformer>(config, 0.25F),
+                                 true);
 }
 
 /// A dense network that masks padding, as flaxformer's do.
-TEST(TensorParallel, ScoresOfMaskedPaddingAreOneRanksBits) {
+TEST(TensorParallel, ResultsOfMaskedPaddingAreOneRanksBits) {
   T5Config config = encoder_decoder();
   config.masks_padding = true;
-  expect_scores_agree_of<EncoderDecoderModel>(config, parameters_of<Transformer>(config, 0.25F));
+  expect_agree<EncoderDecoderModel>(config, parameters_of<Transformer>(config, 0.25F));
 }
 
 TEST(TensorParallel, MoreRanksThanHeadsAreRefused) {

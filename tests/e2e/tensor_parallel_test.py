@@ -125,18 +125,20 @@ def scored_by_ranks(folder, count, train):
 
 
 def test_losses_are_one_ranks_bit_for_bit(folder):
-    """Those of eval's training evaluator."""
-    run = folder / "run"
-    quintet(*e2e.tiny(run, 4))
-    (folder / "eval.gin").write_text(TRAINING_EVALUATOR.format(run=run, out=folder / "out"))
-    ask = ["eval", f"--gin_file={folder}/eval.gin", *(flag for flag in e2e.TINY if ".T5Config." in flag), "--gin.utils.DatasetConfig.batch_size=8",
-           "--gin.utils.get_training_eval_datasets.eval_steps=3"]
-    alone = quintet(*ask).out
-    losses = [line for line in map(json.loads, alone.splitlines()) if "training_eval" in line]
-    assert len(losses) == 3 and all(line["z_loss"] > 0 for line in losses), alone
-    for count in (2, 4):
-        told = ranks(count, *ask, "--gin.partitioning.PjitPartitioner.num_partitions=2")
-        assert told.out == alone, (count, told)
+    """Those of eval's training evaluator, of a dense model and of one with experts."""
+    for train, model, sizes, names in ((e2e.tiny, "", [flag for flag in e2e.TINY if ".T5Config." in flag], {"z_loss"}),
+                                       (e2e.switch, SWITCH_MODEL, e2e.SWITCH, {"z_loss", "experts/auxiliary_loss", "experts/router_z_loss"})):
+        run = folder / train.__name__
+        quintet(*train(run, 4))
+        gin = folder / f"{train.__name__}.gin"
+        gin.write_text(TRAINING_EVALUATOR.format(run=run, out=folder / "out") + model)
+        ask = ["eval", f"--gin_file={gin}", *sizes, "--gin.utils.DatasetConfig.batch_size=8", "--gin.utils.get_training_eval_datasets.eval_steps=3"]
+        alone = quintet(*ask).out
+        losses = [line for line in map(json.loads, alone.splitlines()) if "training_eval" in line]
+        assert len(losses) == 3 and all(line[name] > 0 for line in losses for name in names), alone
+        for count in (2, 4):
+            told = ranks(count, *ask, "--gin.partitioning.PjitPartitioner.num_partitions=2")
+            assert told.out == alone, (count, told)
 
 
 def test_the_evaluation_inside_a_run_decodes_on_the_meshs_shards(folder):
@@ -191,11 +193,6 @@ def test_what_cannot_be_shared_is_refused(folder):
             (3, ["generate", f"--model_dir={run}", "words: 1"], "3 ranks for 2 attention heads")):
         refused = ranks(count, *arguments, expect=2).err
         assert words in refused, refused
-    (folder / "eval.gin").write_text(TRAINING_EVALUATOR.format(run=folder / "sparse", out=folder / "out") + SWITCH_MODEL)
-    quintet(*e2e.switch(folder / "sparse", 4))
-    refused = ranks(2, "eval", f"--gin_file={folder}/eval.gin", *e2e.SWITCH, "--gin.partitioning.PjitPartitioner.num_partitions=2",
-                    "--gin.utils.get_training_eval_datasets.eval_steps=1", expect=2).err
-    assert "losses of a model with experts are computed by ranks that have the whole model" in refused, refused
     warned = quintet(*infer, "--num_partitions=2", "--split=validation", "--checkpoint_period=1", expect=None).err
     assert "num_partitions = 2 has no effect: one rank holds the whole model" in warned, warned
 

@@ -18,9 +18,10 @@ struct ExpertRows {
 /// x: [rows, embed], normalized.
 ExpertRows route_rows(const PackedExperts& experts, const float* x, int64_t rows);
 
-/// The same of whole sequences, x: [sequences.size(), embed], where what a row gets depends on others.
-ExpertRows route_sequences(const PackedExperts& experts, const float* x,
-                           const Sequences& sequences);
+/// The same of whole sequences, x: [sequences.size(), embed], where what a row gets depends on others. `routings`: gets
+/// what losses need of a whole batch.
+ExpertRows route_sequences(const PackedExperts& experts, const float* x, const Sequences& sequences,
+                           std::vector<LayerRouting>* routings);
 
 /// How many there are of whole sequences at most.
 int64_t most_chosen(const MoeConfig& moe, const Sequences& sequences);

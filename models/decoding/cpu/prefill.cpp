@@ -41,6 +41,7 @@ struct StackRun {
   const Sequences& sequences;
   const KeyValueSink& sink;
   const EncodedKeys& encoded;
+  std::vector<LayerRouting>* const routings;
   const LayerConfig& sizes;
   SharedMemoryGroup* const ranks;
   const int64_t rows, heads, joined;  // heads, joined: this rank's
@@ -59,11 +60,13 @@ struct StackRun {
   std::exception_ptr error;  // of the threads
 
   StackRun(const PackedNetwork& network, const PackedStack& layers, const Sequences& s,
-           const KeyValueSink& key_value_sink, const EncodedKeys& encoded_keys)
+           const KeyValueSink& key_value_sink, const EncodedKeys& encoded_keys,
+           std::vector<LayerRouting>* layer_routings)
       : stack(layers),
         sequences(s),
         sink(key_value_sink),
         encoded(encoded_keys),
+        routings(layer_routings),
         sizes(network.spec().decoder.layer),
         ranks(network.ranks()),
         rows(s.size()),
@@ -101,7 +104,7 @@ struct StackRun {
   /// One thread does, the others wait.
   void route(const PackedExperts& experts) {
     try {
-      routed = route_sequences(experts, normalized.data(), sequences);
+      routed = route_sequences(experts, normalized.data(), sequences, routings);
     } catch (...) {
       error = std::current_exception();
       routed = {.begin = std::vector<int64_t>(experts.experts.size() + 1), .row = {}, .gate = {}};
@@ -353,9 +356,9 @@ class SequenceBackend {
 
 std::vector<float> run_stack(const PackedNetwork& network, const PackedStack& stack,
                              const Sequences& sequences, const KeyValueSink& sink,
-                             const EncodedKeys& encoded_keys) {
+                             const EncodedKeys& encoded_keys, std::vector<LayerRouting>* routings) {
   if (sequences.size() == 0) return {};
-  StackRun run(network, stack, sequences, sink, encoded_keys);
+  StackRun run(network, stack, sequences, sink, encoded_keys, routings);
 #pragma omp parallel
   {
     SequenceBackend backend(run, {omp_get_thread_num(), omp_get_num_threads()});

@@ -45,10 +45,12 @@ using KeyValueSink = std::function<void(int64_t layer, int64_t item, int64_t ind
 
 /// Output of the stack's layers before the final norm, [n, embed]. Throws kData for a token outside
 /// the vocabulary. Ranks that hold the network together all call it for the same sequences; the sink is told of
-/// this rank's heads. `encoded`: of a stack with cross-attention.
+/// this rank's heads. `encoded`: of a stack with cross-attention. `routings`: gets what losses need of each layer
+/// with experts of a whole batch.
 std::vector<float> run_stack(const PackedNetwork& network, const PackedStack& stack,
                              const Sequences& sequences, const KeyValueSink& sink = nullptr,
-                             const EncodedKeys& encoded = {});
+                             const EncodedKeys& encoded = {},
+                             std::vector<LayerRouting>* routings = nullptr);
 
 /// Rows of a thread's block: enough to amortise reading the weights, few enough for its cache.
 int64_t prefill_block_rows(int64_t rows, int64_t threads);

@@ -59,14 +59,22 @@ struct PaddedBatch {
 
 /// As training routes (kernels/moe/route.h).
 ExpertRows routed_in_batch(const PackedExperts& experts, const float* rows,
-                           const Sequences& sequences) {
+                           const Sequences& sequences, std::vector<LayerRouting>* routings) {
   const int64_t count = std::ssize(experts.experts);
   const PaddedBatch padded(sequences, rows, std::ssize(experts.router) / count);
   const int64_t b = padded.batch, l = padded.length;
   const ops::RouteOptions options = routing_for(experts.moe, sequences);
   const int64_t choices = options.choices(count);
   const std::vector<int64_t> by_choice{b, l, choices};
-  enum Result : size_t { kGates = 0, kChoices = 5, kOffsets = 6 };
+  enum Result : size_t {
+    kGates = 0,
+    kAuxiliary = 2,
+    kZLoss = 3,
+    kChoices = 5,
+    kOffsets = 6,
+    kCounts = 9,
+    kLoad = 10
+  };
   HostArray results[] = {{DType::f32, by_choice},
                          {DType::f32, {b, l, count}},
                          {DType::f32, {}},
@@ -89,6 +97,11 @@ ExpertRows routed_in_batch(const PackedExperts& experts, const float* rows,
                          ? View::none()
                          : View::of(experts.router_bias.data(), std::vector{count})};
   route_cpu(in, out, options.attributes(b, l, count), {});
+  if (routings != nullptr)
+    routings->push_back({Tensor::scalar(results[kAuxiliary].as<float>()[0]),
+                         Tensor::scalar(results[kZLoss].as<float>()[0]),
+                         Tensor::from_host(results[kCounts], {"counts"}),
+                         Tensor::from_host(results[kLoad], {"expert"})});
   const auto gates = results[kGates].as<float>();
   const auto packed = results[kChoices].as<int32_t>(), offsets = results[kOffsets].as<int32_t>();
   ExpertRows routed{.begin = {0}, .row = {}, .gate = {}};
@@ -107,10 +120,10 @@ ExpertRows routed_in_batch(const PackedExperts& experts, const float* rows,
 
 }  // namespace
 
-ExpertRows route_sequences(const PackedExperts& experts, const float* x,
-                           const Sequences& sequences) {
+ExpertRows route_sequences(const PackedExperts& experts, const float* x, const Sequences& sequences,
+                           std::vector<LayerRouting>* routings) {
   if (experts.moe.router.kind == Router::experts_choose || sequences.whole_batch)
-    return routed_in_batch(experts, x, sequences);
+    return routed_in_batch(experts, x, sequences, routings);
   return within_capacity(route_rows(experts, x, sequences.size()), sequences,
                          experts.moe.expert_capacity);
 }
