@@ -50,11 +50,11 @@ def test_sigterm_to_mpirun_leaves_no_process_and_a_whole_checkpoint(folder):
     e2e.assert_same_run(folder / "whole", folder / "run", 200)
 
 
-def ended_while_a_save_takes_long(model_dir):
-    """A plain mpirun that was sent SIGTERM; a save of its ranks takes several seconds."""
+def ended_while_a_save_takes_long(model_dir, *flags):
+    """An mpirun that was sent SIGTERM; a save of its ranks takes several seconds."""
     periods = ["--gin.EVAL_PERIOD=200000", "--gin.utils.SaveCheckpointConfig.period=200000"]
     run = [*with_fault("fsync:1+=SLEEP700", model_dir), QUINTET, *map(str, tiny(model_dir, 100000, *periods, *MESHES["zero"]))]
-    process = subprocess.Popen([*MPIRUN, "-n", "2", *run], stderr=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT,
+    process = subprocess.Popen([*MPIRUN, *flags, "-n", "2", *run], stderr=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT,
                                stdin=subprocess.DEVNULL)
     wait_for(lambda: steps_of(model_dir) or process.poll() is not None, 60)
     process.send_signal(signal.SIGTERM)
@@ -70,6 +70,13 @@ def test_sigterm_to_a_plain_mpirun_waits_for_a_save_that_takes_long(folder):
     wait_for(lambda: not processes_of(folder / "run"), 20)
     assert len(steps_of(folder / "run")) == 2 and seconds > 3, (steps_of(folder / "run"), seconds, result)
     assert "stopped by SIGTERM and saved" in result.err, result
+
+
+def test_a_time_that_open_mpi_5_does_not_know_stops_no_save(folder):
+    """Its mpirun kills its ranks 0.2 s after its signal, whatever it is told; it names itself to them."""
+    process = ended_while_a_save_takes_long(folder / "run", "-x", "OMPI_VERSION=5.0.11", "--mca", "odls_base_sigkill_timeout", "1")
+    finished(process)
+    assert len(steps_of(folder / "run")) == 2, steps_of(folder / "run")
 
 
 def test_an_mpirun_that_stands_still_goes_on_when_its_ranks_die(folder):

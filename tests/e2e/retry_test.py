@@ -22,6 +22,7 @@ class Stubs:
         self.folder, self.calls = folder, folder / "calls"
         cases = "".join(f'{i}) printf "{text}\\n" >&2; exit {code} ;;\n' for i, (code, text) in enumerate(ends[:-1]))
         self.start = f"""#!/bin/bash
+[ "$1" != --version ] || {{ echo "mpirun (Open MPI) ${{STUB_VERSION:-4.1.4}}"; exit; }}
 n=$(grep -cs ^start {self.calls} || true); echo "start $*" >> {self.calls}
 case ${{n:-0}} in
 {cases}*) printf "{ends[-1][1]}\\n" >&2; exit {ends[-1][0]} ;;
@@ -58,6 +59,15 @@ def test_the_host_that_is_to_blame_is_left_out(folder):
         first, second = stubs.starts()
         assert "-n 6 --host hosta:2,hostb.cluster:2,hostc:2" in first, first
         assert "-n 4 --host hosta:2,hostc:2" in second and "train --gin_file=run.gin" in second, second
+
+
+def test_a_grace_that_mpirun_does_not_know_is_warned_of(folder):
+    for version, known in (("4.1.4", True), ("5.0.11", False)):
+        stubs = Stubs(folder, [(0, "trained")])
+        done = stubs.run(ROOT / "scripts/launch", "-n", "2", "--grace", "8", "train", STUB_VERSION=version)
+        assert done.returncode == 0, done
+        assert ("odls_base_sigkill_timeout 8" in stubs.starts()[-1]) == known, stubs.starts()
+        assert ("--grace has no effect" in done.stderr) != known, done
 
 
 def test_without_one_to_blame_all_hosts_start_again_as_often_as_asked(folder):
