@@ -9,8 +9,12 @@ file(RELATIVE_PATH configs ${CMAKE_BINARY_DIR}/share/quintet ${CMAKE_SOURCE_DIR}
 file(CREATE_LINK ${configs} ${CMAKE_BINARY_DIR}/${QUINTET_CONFIGS} SYMBOLIC)
 
 install(TARGETS quintet RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
+install(TARGETS quintet_library LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT program)
 install(DIRECTORY models/configs/ DESTINATION ${QUINTET_CONFIGS} COMPONENT program FILES_MATCHING PATTERN *.gin)
-install(FILES python/quintet_worker.py DESTINATION share/quintet/python COMPONENT program)
+install(DIRECTORY python/ DESTINATION share/quintet/python COMPONENT program
+        FILES_MATCHING PATTERN *.py PATTERN py.typed PATTERN pyproject.toml PATTERN __pycache__ EXCLUDE PATTERN build EXCLUDE
+        PATTERN *.egg-info EXCLUDE)
+install(FILES apps/library/quintet.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)
 install(FILES LICENSE CHANGELOG.md README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
 # The program writes its manual pages and completion, when it is installed: a build stays as fast as it is.
 install(CODE "
@@ -71,7 +75,8 @@ if(TARGET quintet_cuda)
 endif()
 string(REGEX REPLACE "[^/]+" ".." QUINTET_PREFIX_FROM_PC ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 configure_file(cmake/quintet.pc.in quintet.pc @ONLY)
-install(FILES ${CMAKE_BINARY_DIR}/quintet.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
+configure_file(cmake/libquintet.pc.in libquintet.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/quintet.pc ${CMAKE_BINARY_DIR}/libquintet.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
 
 # `cpack -G DEB` in the build folder: quintet, which depends on the libraries that it is linked with, and quintet-dev.
 set(CPACK_PACKAGE_NAME quintet)

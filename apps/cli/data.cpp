@@ -1,4 +1,6 @@
-// `quintet data show TASK`, `quintet data list`: what a model will be given.
+// `quintet data show TASK`, `quintet data list`, `quintet data batches TASK`: what a model will be given.
+
+#include <unistd.h>
 
 #include "apps/cli/verbs.h"
 #include "apps/config/feature_lengths.h"
@@ -6,6 +8,7 @@
 #include "apps/flags/command_line.h"
 #include "apps/flags/data_flags.h"
 #include "apps/flags/launch_flags.h"
+#include "apps/input/batch_frames.h"
 #include "data/batches/show.h"
 #include "runtime/base/check.h"
 #include "runtime/gin/command_line.h"
@@ -20,6 +23,7 @@ int run_data(std::span<char* const> arguments) {
   std::string what, name;
   std::vector<std::string> lengths;
   data::ShowOptions options;
+  BatchFlags batches;
   bool padded = false;
   CommandLine cli("data", "Shows a task's examples: raw, preprocessed and packed.",
                   "quintet data list\n"
@@ -27,8 +31,10 @@ int run_data(std::span<char* const> arguments) {
                   "quintet data show my_task --gin_file=my_task.gin "
                   "--task_feature_lengths=inputs=64,targets=32");
   CLI::App& app = cli.app();
-  app.add_option("what", what, "show or list")->required()->check(CLI::IsMember({"show", "list"}));
-  app.add_option("task", name, "task or mixture (for show)");
+  app.add_option("what", what, "show, list, or batches: for libquintet.so, which starts this")
+      ->required()
+      ->check(CLI::IsMember({"show", "list", "batches"}));
+  app.add_option("task", name, "task or mixture (for show and batches)");
   app.add_option("--split", options.split, "split of the data set")->capture_default_str();
   app.add_option("--num", options.num, "number of examples and rows to show")
       ->capture_default_str()
@@ -44,6 +50,7 @@ int run_data(std::span<char* const> arguments) {
                "pack rows by best fit (use_custom_packing_ops) instead of greedily");
   app.add_option("--most_ids", options.most_ids, "print at most so many ids of a feature")
       ->capture_default_str();
+  batches.add_to(app);
   describe_gin_flags(app, "more tasks (seqio.TaskRegistry.tasks)");
   describe_data_flags(app);
   LaunchFlags launch;
@@ -56,11 +63,14 @@ int run_data(std::span<char* const> arguments) {
     data::list_tasks(session.tasks());
     return 0;
   }
-  QT_CHECK(!name.empty(), "quintet data show: which task? 'quintet data list' lists them");
+  QT_CHECK(!name.empty(), "quintet data {}: which task? 'quintet data list' lists them", what);
   options.lengths = lengths.empty() ? configured_lengths(session.config()) : parse_lengths(lengths);
   if (const gin::Value* dirs = session.config().query("t5x.utils.DatasetConfig.cache_dirs"))
     options.cache_dirs = gin::as<std::vector<std::string>>(*dirs, {"DatasetConfig.cache_dirs"});
-  data::show(*session.task(name), options, stdout);
+  if (what == "batches")
+    batches.send(name, *session.task(name), options, STDOUT_FILENO);
+  else
+    data::show(*session.task(name), options, stdout);
   return 0;
 }
 

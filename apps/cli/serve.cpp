@@ -5,6 +5,7 @@
 #include "apps/flags/data_flags.h"
 #include "apps/serve/server.h"
 #include "runtime/gin/command_line.h"
+#include "runtime/mpi/launcher.h"
 
 namespace quintet {
 
@@ -18,8 +19,12 @@ int run_serve(std::span<char* const> args) {
       "quintet serve --model_dir=/tmp/numbers --host=0.0.0.0 --port=80 --api_keys=keys.txt\n"
       "mpirun -n 2 quintet serve --model_dir=/tmp/numbers");
   flags.add_to(cli.app());
+  cli.app().add_flag("--pipe", flags.pipe,
+                     "answer the program that starts this one, on standard input and output, "
+                     "instead of a port: for libquintet.so");
   describe_gin_flags(cli.app(), kGinFileOfModel);
   if (!cli.parse(left)) return 0;
+  if (flags.pipe) mpi::leave_job();  // of the program that starts this one
   Ranks ranks(flags.ranks);
   ranks.agree_on_program(fmt::format("{}", fmt::join(args, "\n")));
   flags.compute.start();

@@ -18,11 +18,14 @@ struct ServeFlags {
   ServiceOptions service;
   int64_t cache_mib = 1024, answers_mib = 512;
   double drain_seconds = 90;
+  bool pipe = false;  // requests come on standard input
   QuantizeFlag quantize;
   ComputeFlags compute;
   RankFlags ranks;
 
   void add_to(CLI::App& app);
+  /// Without what protects a server from its clients: the only one is the program that started this one.
+  void trust_client();
 };
 
 }  // namespace quintet::serve

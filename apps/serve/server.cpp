@@ -45,9 +45,47 @@ bool is_local(const std::string& host) {
   return host.starts_with("127.") || host == "localhost" || host == "::1";
 }
 
+void serve_sockets(Service& service, ServeFlags& flags) {
+  flags.http.error_body = [](int status, const std::string& message) {
+    return ApiError(status, message).body();
+  };
+  flags.http.refused = [&](const HttpRequest& request, int status) {
+    service.answered(Asked(request), status);
+  };
+  flags.http.always_answered = {"/health", "/ready", "/metrics"};
+  HttpServer* sockets = nullptr;
+  flags.http.on_signal = [&] {
+    log_line("serve: finishing what is running; again to quit at once\n");
+    service.drain();
+    sockets->drain(flags.drain_seconds, [&] { service.engine().abort(); });
+  };
+  HttpServer server(flags.http, [&](auto request, auto exchange) {
+    service.handle(std::move(request), std::move(exchange));
+  });
+  sockets = &server;
+  service.set_connections([&] { return server.connections(); });
+  log_line("{} at step {}: http://{}:{}/\n", service.model().trained().model_dir.string(),
+           service.model().trained().step, flags.http.host, server.port());
+  if (!is_local(flags.http.host) && flags.keys_file.empty())
+    log_line("serve: anyone who reaches {} may use this: give --api_keys\n", flags.http.host);
+
+  std::thread io = start_thread("for connections", [&] { server.run(); });
+  service.engine().run();  // on this thread, whose team computes
+  if (service.engine().broken()) {
+    log_line("serve: the device fails again and again; /ready says so for {} s\n",
+             kBrokenSeconds.count());
+    std::this_thread::sleep_for(kBrokenSeconds);
+    server.drain(5);
+  }
+  io.join();
+  QT_CHECK_AS(ExitCode::kEnvironment, !service.engine().broken(),
+              "serve: the device fails again and again; start the server anew");
+}
+
 }  // namespace
 
 void run_server(ServeFlags flags, const Ranks& ranks, const gin::CommandLine& line) {
+  if (flags.pipe) flags.trust_client();
   flags.service.hosts = HostNames(flags.allowed_hosts);
   if (!flags.keys_file.empty()) flags.service.keys = ApiKeys(flags.keys_file);
 
@@ -70,41 +108,8 @@ void run_server(ServeFlags flags, const Ranks& ranks, const gin::CommandLine& li
     return serving::follow(*network.network, *division.group());
   }
   Service service(model, std::move(network.network), std::move(flags.service));
-  flags.http.error_body = [](int status, const std::string& message) {
-    return ApiError(status, message).body();
-  };
-  flags.http.refused = [&](const HttpRequest& request, int status) {
-    service.answered(Asked(request), status);
-  };
-  flags.http.always_answered = {"/health", "/ready", "/metrics"};
-  HttpServer* sockets = nullptr;
-  flags.http.on_signal = [&] {
-    log_line("serve: finishing what is running; again to quit at once\n");
-    service.drain();
-    sockets->drain(flags.drain_seconds, [&] { service.engine().abort(); });
-  };
-  HttpServer server(flags.http, [&](auto request, auto exchange) {
-    service.handle(std::move(request), std::move(exchange));
-  });
-  sockets = &server;
-  service.set_connections([&] { return server.connections(); });
-  log_line("{} at step {}: http://{}:{}/\n", model.trained().model_dir.string(),
-           model.trained().step, flags.http.host, server.port());
-  if (!is_local(flags.http.host) && flags.keys_file.empty())
-    log_line("serve: anyone who reaches {} may use this: give --api_keys\n", flags.http.host);
-
   refused_memory_ends_program = false;
-  std::thread io = start_thread("for connections", [&] { server.run(); });
-  service.engine().run();  // on this thread, whose team computes
-  if (service.engine().broken()) {
-    log_line("serve: the device fails again and again; /ready says so for {} s\n",
-             kBrokenSeconds.count());
-    std::this_thread::sleep_for(kBrokenSeconds);
-    server.drain(5);
-  }
-  io.join();
-  QT_CHECK_AS(ExitCode::kEnvironment, !service.engine().broken(),
-              "serve: the device fails again and again; start the server anew");
+  flags.pipe ? serve_pipe(service) : serve_sockets(service, flags);
 }
 
 }  // namespace quintet::serve

@@ -11,4 +11,8 @@ namespace quintet::serve {
 /// port or a device that fails.
 void run_server(ServeFlags flags, const Ranks& ranks, const gin::CommandLine& line);
 
+/// Answers the requests that come on standard input on standard output (pipe.cpp) until it ends. Throws kEnvironment for
+/// a device that fails.
+void serve_pipe(Service& service);
+
 }  // namespace quintet::serve

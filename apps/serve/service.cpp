@@ -175,6 +175,7 @@ void Service::answered(const Asked& asked, int status, size_t prompts) {
     metrics_.cancelled();
   else
     metrics_.answered(asked.target, status, seconds);
+  if (!options_.log_requests) return;
   // Nothing of what was asked or answered: error messages quote it.
   log_request("{} {} {} {} {:.0f} ms{}\n", shown(asked.client), shown(asked.method),
               shown(asked.target), status, 1000 * seconds,

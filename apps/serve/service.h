@@ -25,7 +25,7 @@ struct ServiceOptions {
   int64_t answer_bytes = int64_t{512} << 20;  // of all answers at a time
   ApiKeys keys;
   HostNames hosts;
-  bool log_prompts = false;
+  bool log_requests = true, log_prompts = false;
 };
 
 /// What the log and the metrics say of a request: nothing of its body.

@@ -18,4 +18,7 @@ bool hold_launcher(pid_t sender);
 /// Open MPI cannot end a job while its launcher stands still: call it before MPI ends.
 void release_launcher();
 
+/// This process is no rank, although its environment, that of one which started it, says so. Before any Session.
+void leave_job();
+
 }  // namespace quintet::mpi

@@ -63,10 +63,16 @@ void check(int code, const char* call) {
        std::string(call).substr(0, 80));
 }
 
+constexpr std::array kMarksOfRanks = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"};
+
 bool launched() {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"})
+  for (const char* name : kMarksOfRanks)
     if (std::getenv(name) != nullptr) return true;
   return false;
+}
+
+void leave_job() {
+  for (const char* name : kMarksOfRanks) unsetenv(name);
 }
 
 Session::TimeLimit::TimeLimit(const Session& session, const std::string& to) {

@@ -6,7 +6,7 @@
 #
 # Detection asks the compiler and PATH, not the package manager, so libraries installed by other means count.
 
-# need | what proves that it is there | Debian and Ubuntu package
+# command, header or module of Python | what proves that it is there | Debian and Ubuntu package
 QUINTET_NEEDS="
 command g++ g++
 command cmake cmake
@@ -48,6 +48,8 @@ missing_packages() {
     [ -n "$kind" ] || continue
     if [ "$kind" = command ]; then
       command -v "$proof" >/dev/null || echo "$package"
+    elif [ "$kind" = module ]; then
+      python3 -c "import $proof" 2>/dev/null || /usr/bin/python3 -c "import $proof" 2>/dev/null || echo "$package"
     else
       # One preprocessor run answers for all headers. Debian's hwy has a static library only.
       source+="#if !__has_include(<$proof>)"$'\n'"missing $package"$'\n#endif\n'

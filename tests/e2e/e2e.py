@@ -109,6 +109,14 @@ def steps_of(model_dir):
     return sorted(int(name[len("checkpoint_"):]) for name in names if name[len("checkpoint_"):].isdigit())
 
 
+def python_with(module):
+    """A Python that has it: $QUINTET_PYTHON, this one, or Debian's own; None: there is none."""
+    for python in (os.environ.get("QUINTET_PYTHON"), sys.executable, "/usr/bin/python3"):
+        if python and subprocess.run([python, "-c", f"import {module}"], capture_output=True).returncode == 0:
+            return python
+    return None
+
+
 def wait_for(condition, seconds=60):
     end = time.time() + PATIENCE * seconds
     while not condition():

@@ -57,13 +57,32 @@ def test_what_is_installed(folder):
     for name in ("bin/quintet", "share/quintet/python/quintet_worker.py", *(f"share/doc/quintet/{name}" for name in ("LICENSE", "CHANGELOG.md")),
                  "share/man/man1/quintet.1", "share/man/man1/quintet-bench-train.1",
                  "share/bash-completion/completions/quintet", "share/zsh/site-functions/_quintet",
-                 "include/quintet/models/base_model.h", "include/quintet/runtime/op/ops.def"):
+                 "include/quintet.h", "share/quintet/python/quintet/model.py", "include/quintet/models/base_model.h", "include/quintet/runtime/op/ops.def"):
         assert (prefix / name).is_file(), name
     unit = (prefix / "lib" / "systemd" / "system" / "quintet-serve.service").read_text()
     assert f"ExecStart={folder}/first/bin/quintet serve " in unit, unit
     shipped = {path.relative_to(ROOT / "models" / "configs") for path in (ROOT / "models" / "configs").rglob("*.gin")}
     found = {path.relative_to(prefix / "share/quintet/configs") for path in prefix.rglob("*.gin")}
     assert shipped == found, shipped ^ found
+
+
+def test_a_program_in_c_finds_the_library(folder):
+    prefix = installed(folder)
+    for program in ("cc", "pkg-config"):
+        if shutil.which(program) is None:
+            e2e.skip(f"needs {program}")
+    quintet(*e2e.tiny(folder / "run", 4))
+    page = (ROOT / "docs/usage/python.md").read_text()
+    (folder / "ask.c").write_text(re.search(r"(#include <quintet.h>.*?)^END", page, re.M | re.S).group(1).replace("/tmp/tour", f"{folder}/run"))
+    CLEAN["PKG_CONFIG_PATH"] = str(prefix / "lib" / "pkgconfig")
+    flags = shlex.split(call("pkg-config", "--cflags", "--libs", "libquintet").stdout)
+    call("cc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", folder / "ask.c", *flags, f"-Wl,-rpath,{prefix}/lib", "-o", folder / "ask")
+    answers = call(folder / "ask", cwd=folder).stdout
+    lines = quintet("generate", f"--model_dir={folder}/run", "--format=json", "--temperature=0", "words: 4711", "number: nine").out
+    said = [json.loads(line)["prediction"].partition("\0")[0] for line in lines.splitlines()]
+    assert answers.split() == "\n".join(said).split() and answers, (answers, said)
+    (prefix / "bin" / "quintet").unlink()  # which it starts
+    assert "QUINTET_PROGRAM" in call("env", "PATH=/usr/bin", folder / "ask", expect=1).stderr
 
 
 def mine_bindings():

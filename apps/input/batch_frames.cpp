@@ -1,0 +1,81 @@
+#include "apps/input/batch_frames.h"
+
+#include <unistd.h>
+
+#include <CLI/App.hpp>
+#include <nlohmann/json.hpp>
+
+#include "apps/process/version.h"
+#include "runtime/base/check.h"
+#include "runtime/base/dtype.h"
+#include "runtime/base/process/frames.h"
+
+namespace quintet {
+namespace {
+
+std::string described(const HostArrays& features) {
+  nlohmann::json json = {{"version", kVersion}, {"features", nlohmann::json::array()}};
+  for (const auto& [name, array] : features)
+    json["features"].push_back({{"name", name},
+                                {"dtype", array.dtype == DType::i32 ? "int32" : "float32"},
+                                {"shape", array.shape},
+                                {"bytes", array.bytes.size()}});
+  return json.dump();
+}
+
+}  // namespace
+
+void send_batches(data::BatchSource& batches, int file) {
+  uint64_t number = 0;
+  for (auto batch = batches.next(); batch; batch = batches.next()) {
+    if (number == 0 && !write_frame(file, {}, {described(batch->features)})) return;
+    std::vector<std::string_view> arrays;
+    for (const auto& [name, array] : batch->features)
+      arrays.emplace_back(reinterpret_cast<const char*>(array.bytes.data()), array.bytes.size());
+    const FrameHead head{.request = ++number, .status = static_cast<int32_t>(batch->rows)};
+    if (!write_frame(file, head, arrays)) return;
+  }
+}
+
+void BatchFlags::add_to(CLI::App& app) {
+  const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 30);
+  app.add_option("--batch_size", batch_size, "rows of a batch (for batches)")
+      ->capture_default_str()
+      ->check(positive);
+  app.add_option("--epochs", epochs, "passes over the data; 0: without end")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
+  app.add_option("--feature_converter", converter,
+                 "seqio's name of what makes model features; default: EncDecFeatureConverter, "
+                 "LMFeatureConverter for tasks without inputs");
+  app.add_flag("--use_cached", use_cached, "read the task's offline cache");
+}
+
+void BatchFlags::send(const std::string& name, const data::Provider& task,
+                      const data::ShowOptions& show, int file) const {
+  QT_CHECK(isatty(file) == 0,
+           "quintet data batches: standard output is a terminal; libquintet.so reads it");
+  const data::DatasetConfig config{
+      .mixture_or_task_name = name,
+      .task_feature_lengths =
+          show.lengths.empty() ? data::default_lengths(task.output_features()) : show.lengths,
+      .split = show.split,
+      .batch_size = batch_size,
+      .shuffle = show.shuffle,
+      .seed = show.seed,
+      .use_cached = use_cached,
+      .cache_dirs = show.cache_dirs,
+      .pack = show.pack,
+      .use_custom_packing_ops = show.best_fit};
+  const bool has_inputs = data::find_length(config.task_feature_lengths, "inputs").has_value();
+  const std::string by_default = has_inputs ? "EncDecFeatureConverter" : "LMFeatureConverter";
+  data::BatchOptions options;
+  if (epochs > 0) options.epochs = epochs;
+  data::Batches batches(task, config,
+                        data::make_feature_converter(converter.empty() ? by_default : converter,
+                                                     data::converter_options(config)),
+                        options);
+  send_batches(batches, file);
+}
+
+}  // namespace quintet

@@ -1,0 +1,31 @@
+#pragma once
+// Batches for the program that starts this one: `quintet data batches`, which libquintet.so (apps/library) reads.
+
+#include <string>
+
+#include "data/batches/batches.h"
+#include "data/batches/show.h"
+
+namespace CLI {
+class App;
+}
+
+namespace quintet {
+
+struct BatchFlags {
+  int64_t batch_size = 8, epochs = 1;
+  std::string converter;
+  bool use_cached = false;
+
+  void add_to(CLI::App& app);
+  /// Batches of a task with the lengths, packing and order of `show`. Throws what data::Batches throws.
+  void send(const std::string& name, const data::Provider& task, const data::ShowOptions& show,
+            int file) const;
+};
+
+/// Writes to `file` a frame that says what is in every batch ({"version": .., "features": [{"name", "dtype", "shape",
+/// "bytes"}, ..]}), then one for each, its arrays in that order; the status is the number of rows with examples. Nothing
+/// for a data set without a batch. Until the end, or until nobody reads.
+void send_batches(data::BatchSource& batches, int file);
+
+}  // namespace quintet
