@@ -117,6 +117,12 @@ void prepare_memory() {
   grow_stack();
 }
 
+int64_t resident_bytes() {
+  int64_t size = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> size >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
 int64_t bytes_of_stacks(int64_t count) {
   pthread_attr_t attributes;
   size_t bytes = 0;

@@ -33,6 +33,9 @@ int64_t memory_left();
 /// Throws kEnvironment naming the need, its parts, the limit and what to do unless `need` fits.
 void require_memory(const MemoryNeed& need, const std::string& work);
 
+/// Bytes of the process that are in memory.
+int64_t resident_bytes();
+
 /// Bytes of `count` stacks of threads.
 int64_t bytes_of_stacks(int64_t count);
 

@@ -1,6 +1,7 @@
 #include "apps/report/report.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -72,6 +73,25 @@ ordered_json facts_of(const Path& model_dir, const SeriesByName& series) {
   return facts;
 }
 
+/// [[task, examples]] of "mixture/TASK", which is the mean of the steps since the record before.
+ordered_json mixture_of(const SeriesByName& all) {
+  constexpr std::string_view kPrefix = "mixture/";
+  ordered_json out = ordered_json::array();
+  for (const auto& [name, series] : all) {
+    if (name.first != "train" || !name.second.starts_with(kPrefix) || series.steps.empty())
+      continue;
+    const std::vector<int64_t>& steps = series.steps;
+    int64_t before = std::max<int64_t>(0, steps.size() > 1 ? 2 * steps[0] - steps[1] : 0);
+    double examples = 0;
+    for (size_t i = 0; i < steps.size(); ++i) {
+      examples += series.values[i] * static_cast<double>(steps[i] - before);
+      before = steps[i];
+    }
+    out.push_back({name.second.substr(kPrefix.size()), std::round(examples)});
+  }
+  return out;
+}
+
 ordered_json series_of(const SeriesByName& all, size_t points) {
   ordered_json out = ordered_json::array();
   for (const auto& [name, series] : all) {
@@ -131,6 +151,7 @@ ordered_json described(const Path& model_dir, const std::string& name, const Ser
           {"series", series_of(series, points)},
           {"events", history_of(model_dir, series, warnings)},
           {"samples", samples_of(model_dir, warnings)},
+          {"mixture", mixture_of(series)},
           {"config", is_there(config) ? read_file(config, ExitCode::kData) : ""}};
 }
 

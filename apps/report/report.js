@@ -14,11 +14,11 @@ const GROUPS = [
   ["Throughput", /^timing\/\w+_per_second$/],
   ["Memory", /^memory\//],
   ["Experts", /^experts\//],
-  ["Data", /^(effective_batch_size|non_padding_fraction)\//],
+  ["Data", /^(mixture|effective_batch_size|non_padding_fraction)\//],
   ["Other", /./],
 ];
 // All below these are lines of one chart.
-const JOINED = /^(weight_\w+|experts\/load\/[^/]+|non_padding_fraction|effective_batch_size)\/(.+)$/;
+const JOINED = /^(weight_\w+|experts\/load\/[^/]+|non_padding_fraction|effective_batch_size|mixture)\/(.+)$/;
 
 function card(title, ...content) {
   const made = element("section", {}, element("h2", {}, title), ...content);
@@ -150,6 +150,17 @@ function events() {
   if (rows.length) card("Starts and faults", table([...(several ? ["run"] : []), "time (UTC)", "step", "what"], rows, "text"));
 }
 
+function mixture() {
+  for (const run of data.runs.filter(item => item.mixture?.length)) {
+    const total = run.mixture.reduce((sum, part) => sum + part[1], 0);
+    card("Mixture as seen" + (several ? `: ${run.name}` : ""),
+      element("div", {class: "share"}, ...run.mixture.map(([name, count], i) =>
+        element("span", {class: `c${i % 8}`, style: `flex-grow: ${count}`, title: name}))),
+      table(["task", "examples", "share"], run.mixture.map(([name, count]) =>
+        [name, number(Math.round(count)), `${number(+(100 * count / total).toPrecision(4))} %`])));
+  }
+}
+
 /// One list of steps for all runs; each run shows its newest sample at or before the chosen step.
 function samples() {
   const tasks = [...new Set(data.runs.flatMap(run => run.samples.map(item => item.task)))];
@@ -193,5 +204,6 @@ document.getElementById("made").textContent = data.made;
 summary();
 curves();
 events();
+mixture();
 samples();
 configuration();

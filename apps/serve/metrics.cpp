@@ -1,9 +1,8 @@
 #include "apps/serve/metrics.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <fstream>
+
+#include "apps/process/memory_limit.h"
 
 namespace quintet::serve {
 namespace {
@@ -38,12 +37,6 @@ std::string_view endpoint_of(std::string_view target) {
   if (target.starts_with("/v1/models/")) return "/v1/models";
   const auto* known = std::find(std::begin(kEndpoints), std::end(kEndpoints), target);
   return known == std::end(kEndpoints) ? "other" : *known;
-}
-
-int64_t resident_bytes() {
-  int64_t size = 0, resident = 0;
-  std::ifstream("/proc/self/statm") >> size >> resident;
-  return resident * sysconf(_SC_PAGESIZE);
 }
 
 }  // namespace

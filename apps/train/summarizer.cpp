@@ -4,6 +4,8 @@
 #include <limits>
 
 #include "apps/evaluate/step_timing.h"
+#include "apps/process/memory_limit.h"
+#include "kernels/device.h"
 
 namespace quintet {
 namespace {
@@ -30,6 +32,13 @@ void Summarizer::add_skipped(const Metrics& step) {
   not_finite_["loss"] = std::numeric_limits<double>::quiet_NaN();
   for (const auto& [name, metric] : step)
     if (!std::isfinite(metric.value())) not_finite_[name] = metric.value();
+}
+
+void Summarizer::add_drawn(const data::DrawnExamples& drawn) {
+  Metrics step;
+  for (const auto& [task, count] : drawn)
+    step["mixture/" + task] = {.total = static_cast<double>(count), .count = 1, .per_step = true};
+  merge_step(run_.state.window, step);
 }
 
 /// The actions of TRAIN; one that ends the run on non-finite values ends it with a report.
@@ -60,6 +69,8 @@ void Summarizer::summarize() {
   values["timing/init_or_restore_seconds"] = ready_seconds_;
   values["timing/train_iter_warmup"] = first_batch_seconds_;
   values["timing/compilation_seconds"] = 0;  // nothing is compiled
+  values["memory/resident_bytes"] = static_cast<double>(resident_bytes());
+  values["memory/peak_tensor_bytes"] = static_cast<double>(Device::current().memory().peak_bytes());
   run_.summaries->write("train", run_.step(), values);
   for (const auto& [name, value] : not_finite_) values[name] = value;
   not_finite_.clear();

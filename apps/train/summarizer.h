@@ -27,6 +27,8 @@ class Summarizer {
   /// Of one whose update was skipped, which T5X makes and has no finite loss after: TRAIN's actions see that, and
   /// what else of the step is not finite; none of it is averaged.
   void add_skipped(const Metrics& step);
+  /// What was drawn for a step's batch, whether its update was skipped or not.
+  void add_drawn(const data::DrawnExamples& drawn);
   /// Time that is no training time: of an evaluation.
   void leave_out(double seconds) { window_started_ += seconds; }
   /// Writes what was added since the last call, and runs TRAIN's actions. Nothing if no step was made.

@@ -113,6 +113,7 @@ std::optional<std::string> TrainLoop::train_step() {
   run_.state.data_position = run_.batches->position();
   run_.state.step = run_.step();
   run_.state.skipped_updates = run_.trainer->skipped_updates();
+  summarizer_->add_drawn(batch->drawn);
   non_finite_.after_update(result, step, std::move(batch->features));
   if (result.skipped)
     summarizer_->add_skipped(result.metrics);

@@ -122,6 +122,7 @@ struct Batches::State {
 
   std::vector<StreamPtr> streams;
   std::shared_ptr<ChunkRunner> runner;
+  std::shared_ptr<DrawnExamples> drawn = std::make_shared<DrawnExamples>();  // so far
   double timeout_seconds = 0;
   Lengths lengths;
   int64_t batch_size = 0, prefetch = 0;
@@ -279,6 +280,7 @@ struct Batches::State {
     Batch batch;
     Example example;
     Stream& stream = stream_of_batch(number);
+    const DrawnExamples before = *drawn;
     const int64_t run = shard.run(batch_size);
     for (int64_t row = 0; row < batch_size && !must_stop() && next_row(stream, example); ++row) {
       if (row == 0 && keep) batch.features = arrays_for(example, lengths, run * shard.microbatches);
@@ -288,6 +290,8 @@ struct Batches::State {
       batch.rows += own;
       batch_began = true;
     }
+    batch.drawn = *drawn;
+    for (auto& [task, count] : batch.drawn) count -= before.at(task);
     return batch;
   }
 
@@ -409,7 +413,8 @@ Batches::Batches(const Provider& provider, const DatasetConfig& config,
                     .use_cached = config.use_cached,
                     .cache_dirs = config.cache_dirs,
                     .on_bad_example = config.on_bad_example,
-                    .runner = runner};
+                    .runner = runner,
+                    .drawn = options.epochs ? nullptr : state_->drawn};
   state_->contents = provider.contents(how);
   how.share = 1.0 / static_cast<double>(std::max<int64_t>(shards / options.batch_shard.count, 1));
   std::vector<StreamPtr> streams;

@@ -58,6 +58,8 @@ ProviderPtr find_provider(const TaskRegistry& registry, const DatasetConfig& con
 struct Batch {
   HostArrays features;  // int32 or float32 [batch_size / shards, length, ...], always full
   int64_t rows = 0;     // rows that hold examples; in a microbatch, those after them are all zero
+  /// Examples of the tasks of a mixture that were drawn to make it; of a task alone, and by data ranks, none.
+  DrawnExamples drawn = {};
 };
 
 /// The rows of every global batch that one data shard gets: part `index` of `count` equal parts of

@@ -13,12 +13,14 @@ namespace {
 /// Draws the next part by its rate. A part that ends is the end, or leaves its draws to the others.
 class MixtureStream final : public Stream {
  public:
+  /// `drawn`: counters of the parts; none: nobody counts.
   MixtureStream(std::vector<StreamPtr> parts, std::vector<double> rates, Key key,
-                bool stops_on_empty)
+                bool stops_on_empty, std::vector<int64_t*> drawn)
       : parts_(std::move(parts)),
         rates_(std::move(rates)),
         key_(key),
-        stops_on_empty_(stops_on_empty) {
+        stops_on_empty_(stops_on_empty),
+        drawn_(std::move(drawn)) {
     ended_.assign(parts_.size(), 0);
   }
   bool next(Example& out) override {
@@ -29,6 +31,7 @@ class MixtureStream final : public Stream {
       ++draws_;
       if (parts_[part]->next(out)) {
         out.key = fold_in(out.key, static_cast<uint32_t>(part));
+        if (!drawn_.empty()) ++*drawn_[part];
         return true;
       }
       ended_[part] = 1;
@@ -81,6 +84,7 @@ class MixtureStream final : public Stream {
   std::vector<int64_t> ended_;
   Key key_;
   bool stops_on_empty_;
+  std::vector<int64_t*> drawn_;
   int64_t draws_ = 0;
 };
 
@@ -183,17 +187,19 @@ StreamPtr Mixture::stream(const StreamOptions& options) const {
   for (const auto& [task, rate] : parts) total += rate;
   std::vector<StreamPtr> streams;
   std::vector<double> rates;
+  std::vector<int64_t*> drawn;  // entries of a map stay where they are
   for (const auto& [task, rate] : parts) {
     StreamOptions part_options = options;
     part_options.share = options.share * rate / total;
     part_options.seed = seed_of_part(options.seed, task->name());
     streams.push_back(task->stream(part_options));
     rates.push_back(rate);
+    if (options.drawn) drawn.push_back(&(*options.drawn)[task->name()]);
   }
   constexpr uint32_t kDraws = 3;
   return std::make_unique<MixtureStream>(std::move(streams), std::move(rates),
                                          fold_in(key_from_seed(options.seed), kDraws),
-                                         stops_on_empty_);
+                                         stops_on_empty_, std::move(drawn));
 }
 
 std::vector<const Task*> Mixture::tasks() const {

@@ -24,6 +24,9 @@
 
 namespace quintet::data {
 
+/// Examples that a mixture has drawn, by task.
+using DrawnExamples = std::map<std::string, int64_t>;
+
 struct StreamOptions {
   std::string split = "train";
   std::optional<Lengths> sequence_length = {};
@@ -35,8 +38,9 @@ struct StreamOptions {
   std::vector<std::string> cache_dirs = {};          // where caches are looked for, in this order
   ShardInfo shard_info = {};                         // a part of the split, as the source cuts it
   OnBadExample on_bad_example = OnBadExample::fail;  // in caches; sources have their own
-  std::shared_ptr<ChunkRunner> runner = {};  // makes chunks ahead; none: made when asked for
-  double share = 1;                          // of the prefetch depth
+  std::shared_ptr<ChunkRunner> runner = {};   // makes chunks ahead; none: made when asked for
+  double share = 1;                           // of the prefetch depth
+  std::shared_ptr<DrawnExamples> drawn = {};  // what a mixture draws is added to these
 };
 
 /// A task or a mixture: something that gives preprocessed examples.

@@ -69,6 +69,14 @@ def test_two_runs_with_a_restart_are_compared(folder):
     starts = [event for event in base["events"] if "started" in event["what"]]
     assert [event["step"] for event in starts] == [0, 10] and "again" in starts[1]["what"] and re.match(r"\d{4}-\d\d-\d\d ", starts[0]["time"])
     assert len(other["events"]) == 1, other["events"]
+    # Every example of the batches is of one of the two tasks; the run that went on has drawn what one without a stop draws.
+    quintet(*tiny(folder / "whole", 20))
+    whole = report(folder, folder / "whole")[1].data["runs"][0]
+    examples = sum(record["effective_batch_size/encoder"] * 5 for record in records)
+    drawn = dict(base["mixture"])
+    assert drawn == dict(whole["mixture"]) and drawn.keys() == {"number_to_words", "words_to_number"}, (drawn, whole["mixture"])
+    assert 0 <= sum(drawn.values()) - examples < 100 and min(drawn.values()) > examples / 4, (drawn, examples)
+    assert series(base, "memory/resident_bytes")["least"][1] > 1e6 and series(base, "memory/peak_tensor_bytes")["least"][1] > 1e5
     samples = base["samples"]
     assert [(one["task"], one["step"], len(one["rows"])) for one in samples] == [("number_to_words", 10, 8), ("number_to_words", 20, 8)]
     assert samples[1]["rows"][3] == ["words: 3", "x", "at 20"]
