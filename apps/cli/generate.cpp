@@ -30,9 +30,6 @@ void add_flags(CommandLine& cli, GenerateFlags& flags) {
          "each token's")
       ->check(CLI::IsMember({"mean", "tokens"}));
   flags.generation.add_to(app);
-  app.add_option("--max_decode_len,--max_tokens", flags.max_decode_len,
-                 "at most so many tokens per answer")
-      ->check(positive);
   app.add_option("--batch_size", flags.batch_size, "inputs per batch")->check(positive);
   flags.quantize.add_to(app);
   flags.compute.add_to(app);

@@ -55,14 +55,14 @@ int run_infer(std::span<char* const> args) {
     use_copies_of(session.config(), "t5x.infer.infer.restore_checkpoint_cfg");
     return true;
   };
-  return run_entry_point(EntryPoint::infer, gin_line, prepare,
-                         [&](GinSession& session, const gin::Arguments& arguments) {
-                           InferenceConfig config = inference_config_from(arguments);
-                           config.weights = flags.quantize.type();
-                           return run_inference(config, ranks, [&](const data::DatasetConfig& set) {
-                             return session.task(set);
-                           });
-                         });
+  return run_entry_point(
+      EntryPoint::infer, gin_line, prepare,
+      [&](GinSession& session, const gin::Arguments& arguments) {
+        InferenceConfig config = with_decode(inference_config_from(arguments), flags.decode);
+        config.weights = flags.quantize.type();
+        return run_inference(config, ranks,
+                             [&](const data::DatasetConfig& set) { return session.task(set); });
+      });
 }
 
 }  // namespace quintet

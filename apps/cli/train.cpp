@@ -10,8 +10,9 @@
 namespace quintet {
 namespace {
 
-void add_flags(CommandLine& cli, TrainingFlags& flags) {
+void add_flags(CommandLine& cli, TrainingFlags& flags, std::vector<std::string>& files) {
   CLI::App& app = cli.app();
+  app.add_option("FILE", files, "gin files, read before those of --gin_file");
   describe_gin_flags(app, "a gin file");
   app.add_option("--model_dir", flags.model_dir,
                  "where the run writes, and resumes from; short for --gin.MODEL_DIR");
@@ -60,17 +61,19 @@ std::optional<int> run_other_mode(std::span<char* const> args) {
 int run_train(std::span<char* const> args) {
   if (const auto code = run_other_mode(args)) return *code;
   std::vector<std::string> left(args.begin(), args.end());
-  const gin::CommandLine gin_line = extract_data_command_line(left);
+  gin::CommandLine gin_line = extract_data_command_line(left);
   TrainingFlags flags;
   CommandLine cli(
       "train",
       "Trains as gin files say; resumes from the newest checkpoint of the model directory.",
-      "quintet train --gin_file=quintet/quickstart.gin --model_dir=/tmp/numbers\n"
+      "quintet train quintet/quickstart.gin --model_dir=/tmp/numbers\n"
       "quintet train --gin_file=my_t5.gin --gin_file=my_run.gin --gin.BATCH_SIZE=64");
-  add_flags(cli, flags);
+  std::vector<std::string> files;
+  add_flags(cli, flags, files);
   if (!cli.parse(left) || !flags.launch.check()) return 0;
+  gin_line.files.insert(gin_line.files.begin(), files.begin(), files.end());
   QT_CHECK(!gin_line.files.empty() || !gin_line.bindings.empty(),
-           "quintet train: no configuration; name one with --gin_file=FILE");
+           "quintet train: no configuration; name a gin file");
   return run_training(flags, gin_line, fmt::format("{}", fmt::join(args, "\n")));
 }
 

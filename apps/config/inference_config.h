@@ -8,6 +8,7 @@
 #include <string>
 
 #include "apps/config/checkpoint_config.h"
+#include "apps/flags/decode_flags.h"
 #include "data/batches/batches.h"
 #include "data/evaluation/inference_lines.h"
 #include "kernels/prepacked_matmul/prepacked_matmul.h"
@@ -30,6 +31,7 @@ struct InferenceConfig {
       true;  // false: what was read is read again, but chunks that are there stay
   std::string output_vocab_feature_name = "targets", file_extension = "jsonl";
   data::InferenceLineOptions line;
+  DecodeFlags decode;                 // over the model's decode function
   std::optional<WeightType> weights;  // of networks that decode on the CPU; none: as they are
   bool verify_vocabs = true;          // the task has the model's vocabularies
   PartitionerConfig partitioner;  // its rules are written down; num_partitions ranks hold a model

@@ -103,7 +103,7 @@ bool evaluate_losses(const LossEvaluator& evaluator, const ConfiguredModel& conf
   const BaseModel& model = *configured.model;
   std::optional<Predictor> packed;
   if (losses_packed(model, loaded.weights.ranks))
-    packed.emplace(configured, std::nullopt, loaded.weights);
+    packed.emplace(configured, DecodeFlags{}, loaded.weights);
   const auto eval_fn = [&](const HostArrays& batch) {
     return packed ? packed->losses(model, batch) : model.eval_fn(batch);
   };

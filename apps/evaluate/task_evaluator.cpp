@@ -68,7 +68,7 @@ std::optional<TaskMetrics> TaskEvaluator::run(int64_t step, const std::function<
   if (!Device::current().is_cpu() && weights.ranks == nullptr)
     replicated.emplace(model_->model->parameters());
   std::optional<Predictor> predictor;  // packs the parameters, which all ranks do together
-  if (decodes_ || scores_) predictor.emplace(*model_, std::nullopt, weights);
+  if (decodes_ || scores_) predictor.emplace(*model_, DecodeFlags{}, weights);
   data::ModelFns model;
   model.predict = [&](const data::Batch& batch) { return best_predictions(*predictor, batch); };
   model.score = [&](const data::Batch& batch) {

@@ -20,6 +20,15 @@ std::optional<std::string> value_at(const std::vector<std::string>& args, size_t
   return args[++i];
 }
 
+/// --model-dir=a-b as --model_dir=a-b.
+std::string underscored(std::string argument) {
+  if (!argument.starts_with("--") || argument.starts_with("--gin.")) return argument;
+  const auto end =
+      argument.begin() + static_cast<std::ptrdiff_t>(std::min(argument.find('='), argument.size()));
+  std::replace(argument.begin() + 2, end, '-', '_');
+  return argument;
+}
+
 std::vector<std::string> lines_of(const std::string& path) {
   std::ifstream file(path);
   QT_CHECK(file, "{}={}: cannot be read; expected a file with one flag a line", kFlagFile, path);
@@ -39,7 +48,8 @@ void expand(const std::vector<std::string>& args, std::vector<std::string>& open
   for (size_t i = 0; i < args.size(); ++i) {
     const auto path = value_at(args, i, kFlagFile);
     if (!path) {
-      all.push_back(args[i]);
+      const bool texts_follow = std::ranges::find(all, "--") != all.end();
+      all.push_back(texts_follow ? args[i] : underscored(args[i]));
       continue;
     }
     QT_CHECK(std::find(open.begin(), open.end(), *path) == open.end(), "{}={}: names itself",

@@ -12,8 +12,9 @@ namespace quintet {
 
 inline constexpr const char* kUndefokFlag = "--undefok";
 
-/// `args` with the lines of the file in place of each --flagfile=FILE, files that they name too. Lines that
-/// are empty or begin with # or // are comments. Throws kUsage for a file that cannot be read, or that names
+/// `args` with the lines of the file in place of each --flagfile=FILE, files that they name too, and with "_"
+/// for "-" in flags' names, but for --gin.NAME and what follows "--". Lines that are empty or begin with # or //
+/// are comments. Throws kUsage for a file that cannot be read, or that names
 /// itself.
 std::vector<std::string> with_flag_files(const std::vector<std::string>& args);
 

@@ -96,7 +96,8 @@ FlagText flag_text(const CLI::Option& option, bool is_positional) {
     facts += (facts.empty() ? "" : "; ") + ("default " + value);
   if (option.get_required()) facts += facts.empty() ? "required" : "; required";
   // Without what a flag that begins with "no" sets.
-  return {std::regex_replace(option.get_name(is_positional, true), std::regex(R"(\{\w*\})"), ""),
+  return {std::regex_replace(option.get_name(is_positional, !is_positional),
+                             std::regex(R"(\{\w*\})"), ""),
           is_positional ? "" : kind_of(option), facts};
 }
 

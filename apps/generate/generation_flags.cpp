@@ -7,15 +7,7 @@ namespace quintet {
 
 void GenerationFlags::add_to(CLI::App& app) {
   const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 30);
-  app.add_option("--beams", beams,
-                 "number of beams of a beam search; default: as the run's configuration says")
-      ->check(positive);
-  app.add_option("--temperature", temperature, "sample at this temperature; 0 is greedy")
-      ->check(CLI::Range(0.0, 1e6));
-  app.add_option("--topk", topk, "sample from the k most likely tokens")->check(positive);
-  app.add_option("--topp", topp,
-                 "sample from the most likely tokens whose probabilities reach this sum")
-      ->check(CLI::Range(0.0, 1.0));
+  decode.add_to(app);
   app.add_option("--seed", seed, "seed of the samples; input i uses seed + i");
   app.add_option("--num_decodes", num_decodes, "answers per input, best first")->check(positive);
   app.add_option("--stop", stops, "end an answer before this text; may be repeated")
@@ -44,36 +36,33 @@ void GenerationFlags::add_to(CLI::App& app) {
 }
 
 void GenerationFlags::check() {
-  QT_CHECK(!(samples() && beams),
-           "quintet generate: --beams searches, --temperature, --topk and --topp sample: give one "
-           "kind");
-  QT_CHECK(!(topk && topp), "quintet generate: give --topk or --topp, not both");
-  QT_CHECK(!length_penalty || beams, "quintet generate: --length_penalty goes with --beams");
-  if (!num_decodes || samples()) return;
-  if (!beams) beams = num_decodes;
-  QT_CHECK(*num_decodes <= *beams, "quintet generate: --num_decodes={} exceeds --beams={}",
-           *num_decodes, *beams);
+  decode.check("generate");
+  QT_CHECK(!length_penalty || decode.beams, "quintet generate: --length_penalty goes with --beams");
+  if (!num_decodes || decode.samples()) return;
+  if (!decode.beams) decode.beams = num_decodes;
+  QT_CHECK(*num_decodes <= *decode.beams, "quintet generate: --num_decodes={} exceeds --beams={}",
+           *num_decodes, *decode.beams);
 }
 
 bool GenerationFlags::makes_requests() const {
-  return samples() || !stops.empty() || !bad_words.empty() || !prefix.empty() || min_length > 0 ||
-         no_repeat_ngram_size > 0 || logprobs || repetition_penalty != 1 || length_penalty ||
-         early_stopping != "no";
+  return decode.samples() || !stops.empty() || !bad_words.empty() || !prefix.empty() ||
+         min_length > 0 || no_repeat_ngram_size > 0 || logprobs || repetition_penalty != 1 ||
+         length_penalty || early_stopping != "no";
 }
 
 void GenerationFlags::take(const GenerationDefaults& defaults) {
-  if (!beams && !samples()) {
+  if (!decode.beams && !decode.samples()) {
     if (defaults.num_beams.value_or(1) > 1)
-      beams = defaults.num_beams;
+      decode.beams = defaults.num_beams;
     else if (defaults.temperature) {
-      temperature = defaults.temperature;
-      if (defaults.top_k.value_or(0) > 0) topk = defaults.top_k;
-      topp = defaults.top_p;
+      decode.temperature = defaults.temperature;
+      if (defaults.top_k.value_or(0) > 0) decode.top_k = defaults.top_k;
+      decode.top_p = defaults.top_p;
     }
   }
   rules = defaults.rules;
   renormalize_logits = defaults.renormalize_logits;
-  if (beams && !length_penalty) length_penalty = defaults.length_penalty;
+  if (decode.beams && !length_penalty) length_penalty = defaults.length_penalty;
   if (repetition_penalty == 1) repetition_penalty = defaults.repetition_penalty.value_or(1);
   if (no_repeat_ngram_size == 0) no_repeat_ngram_size = defaults.no_repeat_ngram_size.value_or(0);
   if (min_length == 0) min_length = defaults.min_new_tokens.value_or(0);
@@ -99,13 +88,13 @@ decoding::DecodingRequest GenerationFlags::request(const data::VocabularyPtr& ta
     request.rules.bad_words.push_back(targets->encode(word));
     QT_CHECK(!request.rules.bad_words.back().empty(), "--bad_word='{}' has no tokens", word);
   }
-  if (samples())
-    request.sampling = {.temperature = static_cast<float>(temperature.value_or(1.0)),
-                        .top_k = topk.value_or(0),
-                        .top_p = static_cast<float>(topp.value_or(1.0)),
+  if (decode.samples())
+    request.sampling = {.temperature = static_cast<float>(decode.temperature.value_or(1.0)),
+                        .top_k = decode.top_k.value_or(0),
+                        .top_p = static_cast<float>(decode.top_p.value_or(1.0)),
                         .seed = static_cast<uint64_t>(seed) + static_cast<uint64_t>(index)};
   request.sampling.alternatives = logprobs.value_or(0);
-  request.num_beams = beams.value_or(1);
+  request.num_beams = decode.beams.value_or(1);
   request.num_return_sequences = num_decodes.value_or(1);
   request.length_penalty = static_cast<float>(length_penalty.value_or(1.0));
   request.renormalize_logits = renormalize_logits;

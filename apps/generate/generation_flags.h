@@ -5,6 +5,7 @@
 
 #include <optional>
 
+#include "apps/flags/decode_flags.h"
 #include "apps/huggingface/generation_config.h"
 #include "apps/model/predictor.h"
 #include "data/vocabularies/vocabulary.h"
@@ -16,8 +17,8 @@ class App;
 namespace quintet {
 
 struct GenerationFlags {
-  std::optional<int64_t> beams, topk, num_decodes;
-  std::optional<double> temperature, topp;  // temperature 0 is greedy
+  DecodeFlags decode;
+  std::optional<int64_t> num_decodes;
   int64_t seed = 0;
   std::vector<std::string> stops, bad_words;
   std::string prefix;
@@ -34,7 +35,6 @@ struct GenerationFlags {
   void take(const GenerationDefaults& defaults);
   /// Throws a usage error for flags that exclude one another.
   void check();
-  bool samples() const { return temperature || topk || topp; }
   /// Whether inputs are answered as requests.
   bool makes_requests() const;
   /// The request for input number `index`, whose samples have a seed of their own: batches change

@@ -30,8 +30,9 @@ class Generator {
       : flags_(flags),
         model_(flags.model_dir, line, flags.ids, ranks == nullptr ? Load::to_generate : Load::part),
         weights_(weights_to_generate(flags.quantize.type(), model_.trained().reader, ranks)),
-        predictor_(model_.configured(), flags.generation.beams, weights_),
-        length_(flags.max_decode_len > 0 ? flags.max_decode_len : model_.answer_length()),
+        predictor_(model_.configured(), flags.generation.decode, weights_),
+        length_(flags.generation.decode.max_tokens > 0 ? flags.generation.decode.max_tokens
+                                                       : model_.answer_length()),
         generation_(flags.generation) {
     if (model_.defaults()) generation_.take(*model_.defaults());
     if (!flags.target.empty()) target_ = target_ids();
@@ -307,10 +308,9 @@ void generate(const GenerateFlags& flags, const Ranks& ranks, const gin::Command
 
 void GenerateFlags::check_embed() const {
   if (embed.empty()) return;
-  QT_CHECK(
-      target.empty() && !generation.makes_requests() && !generation.beams && max_decode_len == 0,
-      "quintet generate: --embed gives no answers; leave out --target and what is said of "
-      "answers");
+  QT_CHECK(target.empty() && !generation.makes_requests() && generation.decode.text().empty(),
+           "quintet generate: --embed gives no answers; leave out --target and what is said of "
+           "answers");
 }
 
 }  // namespace quintet

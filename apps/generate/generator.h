@@ -19,7 +19,7 @@ struct GenerateFlags {
   bool ids = false;   // inputs, target and answers are token ids
   std::vector<std::string> texts;
   GenerationFlags generation;
-  int64_t max_decode_len = 0, batch_size = 8;
+  int64_t batch_size = 8;
   QuantizeFlag quantize;
   ComputeFlags compute;
   RankFlags ranks;

@@ -37,7 +37,7 @@ class Answerer {
     const std::string warning = initialized_text(
         load_for(weights_, *checkpoint, *config.model->model, config.restore.fallback_seed));
     if (leads) fmt::print(stderr, "{}", warning);
-    predictor_.emplace(*config.model, std::nullopt, weights_);
+    predictor_.emplace(*config.model, config.decode, weights_);
     if (!Device::current().is_cpu()) drop_packed(*config.model->model, weights_);
     if (config.mode == "score" && config.model->config != nullptr)
       returns_intermediates_ = config.model->config->arguments(config.model->name + ".score_batch")
@@ -168,10 +168,10 @@ class TaskRun {
         {.split = set.split, .use_cached = set.use_cached, .cache_dirs = set.cache_dirs});
     return fmt::format(
         ", split {}, batch_size {}, checkpoint_period {}, lengths{}, {} examples (files {}), "
-        "configuration {:08x}, weights in {}",
+        "configuration {:08x}, weights in {}{}",
         set.split, set.batch_size, config_.checkpoint_period, lengths, contents.examples,
         data::fingerprint(contents.files), crc32c(config_.config_text),
-        name_of(answerer_.weights()));
+        name_of(answerer_.weights()), config_.decode.text());
   }
 
   bool has_chunk(int64_t chunk) const {

@@ -24,6 +24,7 @@ void InferenceFlags::add_to(CLI::App& app) {
   app.add_flag("--include_all_inputs", line.include_all_inputs,
                "also write all other features of the inputs");
   app.add_flag("--output_ids", line.output_ids, "also write the predictions' token ids");
+  decode.add_to(app);
   partitions.add_to(app);
   quantize.add_to(app);
   compute.add_to(app);
@@ -82,6 +83,19 @@ InferenceConfig inference_config_of(const TrainedModel& trained, const Inference
   config.weights = flags.quantize.type();
   config.partitioner.num_partitions = flags.partitions.count;
   config.config_text = trained.session->config().config_str();
+  return with_decode(std::move(config), flags.decode);
+}
+
+InferenceConfig with_decode(InferenceConfig config, const DecodeFlags& decode) {
+  decode.check("infer");
+  QT_CHECK(decode.text().empty() || config.mode != "score",
+           "quintet infer: with --mode=score nothing is generated; leave out{}", decode.text());
+  config.decode = decode;
+  if (decode.max_tokens > 0) {  // answers are as long as targets may be
+    auto& lengths = config.dataset.task_feature_lengths;
+    std::erase_if(lengths, [](const auto& length) { return length.first == "targets"; });
+    lengths.emplace_back("targets", decode.max_tokens);
+  }
   return config;
 }
 

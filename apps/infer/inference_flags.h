@@ -6,6 +6,7 @@
 
 #include "apps/config/inference_config.h"
 #include "apps/flags/compute_flags.h"
+#include "apps/flags/decode_flags.h"
 #include "apps/flags/launch_flags.h"
 #include "apps/flags/partitions_flag.h"
 #include "apps/flags/quantize_flag.h"
@@ -20,6 +21,7 @@ struct InferenceFlags {
   int64_t checkpoint_period = 100, num_shards = 1;
   std::optional<int64_t> shard_id;
   data::InferenceLineOptions line;
+  DecodeFlags decode;
   PartitionsFlag partitions;
   QuantizeFlag quantize;
   ComputeFlags compute;
@@ -29,6 +31,8 @@ struct InferenceFlags {
   void add_to(CLI::App& app);
 };
 
+/// `config`, whose answers are as `decode` says. Throws a usage error where there are none.
+InferenceConfig with_decode(InferenceConfig config, const DecodeFlags& decode);
 /// Inference with the model of a run on its evaluation set, a task or the files of --input. Throws a
 /// usage error if there is no data set, or the model has no vocabulary to read files with.
 InferenceConfig inference_config_of(const TrainedModel& trained, const InferenceFlags& flags);

@@ -105,7 +105,31 @@ void drop_packed(BaseModel& model, const Weights& weights) {
   Device::current().memory().release_cached();
 }
 
-Predictor::Predictor(const ConfiguredModel& model, std::optional<int64_t> beams,
+namespace {
+
+using DecodeFn = decltype(decoding::PredictOptions::decode_fn);
+
+/// What flags ask for in place of what gin files bind.
+DecodeFn decode_fn_of(const DecodeFlags& flags, const DecodeFn& bound) {
+  if (flags.beams) {
+    BeamOptions beam;
+    beam.num_decodes = *flags.beams;
+    if (const auto* other = std::get_if<BeamOptions>(&bound)) beam.alpha = other->alpha;
+    return beam;
+  }
+  if (!flags.samples()) return bound;
+  SampleOptions sample;
+  if (const auto* other = std::get_if<SampleOptions>(&bound))
+    sample.num_decodes = other->num_decodes;
+  sample.temperature = {static_cast<float>(flags.temperature.value_or(1.0))};
+  sample.topk = flags.top_k.value_or(0);
+  sample.topp = static_cast<float>(flags.top_p.value_or(0.0));
+  return sample;
+}
+
+}  // namespace
+
+Predictor::Predictor(const ConfiguredModel& model, const DecodeFlags& decode,
                      const Weights& weights) {
   QT_CHECK(!model.model->spec().encoder_only(),
            "this model is an encoder alone and gives no answers; quintet generate --embed=mean and "
@@ -126,13 +150,7 @@ Predictor::Predictor(const ConfiguredModel& model, std::optional<int64_t> beams,
     returns_all_decodes_ = method.get<std::optional<bool>>("return_all_decodes")
                                .value_or(model.default_decoder_params.return_all_decodes);
   }
-  if (beams) {
-    BeamOptions beam;
-    beam.num_decodes = *beams;
-    if (const auto* bound = std::get_if<BeamOptions>(&options_.decode_fn))
-      beam.alpha = bound->alpha;
-    options_.decode_fn = beam;
-  }
+  options_.decode_fn = decode_fn_of(decode, options_.decode_fn);
 }
 
 decoding::Decodes Predictor::predict(const HostArrays& batch, Key key) const {

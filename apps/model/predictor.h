@@ -7,6 +7,7 @@
 
 #include <optional>
 
+#include "apps/flags/decode_flags.h"
 #include "apps/model/quantized_model.h"
 #include "models/configurables.h"
 #include "models/decoding/predict.h"
@@ -25,8 +26,8 @@ decoding::InferenceWeights inference_weights(const BaseModel& model, const Weigh
 
 class Predictor {
  public:
-  /// `beams`: search with so many, whatever the gin files say. Throws a usage error if the model's decode_fn is not one of ours.
-  explicit Predictor(const ConfiguredModel& model, std::optional<int64_t> beams = {},
+  /// `decode`: beams or sampling, whatever the gin files say. Throws a usage error if the model's decode_fn is not one of ours.
+  explicit Predictor(const ConfiguredModel& model, const DecodeFlags& decode = {},
                      const Weights& weights = {});
   /// `batch`: model features of equal lengths. Tokens end at the first EOS; the best decode is the
   /// last. Samples are drawn with `key`.
@@ -38,7 +39,7 @@ class Predictor {
                            std::vector<decoding::DecodingRequest> requests) const;
   /// BaseModel::score_tokens by the packed parameters, in float32.
   BaseModel::TokenScores score(const HostArrays& batch) const;
-  /// BaseModel::eval_fn of the model that was packed, on the CPU a dense one.
+  /// BaseModel::eval_fn of the model that was packed.
   Metrics losses(const BaseModel& model, const HostArrays& batch) const;
   int32_t eos_id() const { return options_.eos_id; }
 

@@ -7,7 +7,7 @@ namespace quintet {
 
 void TrainedDatasetFlags::add_to(CLI::App& app) {
   const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 40);
-  app.add_option("--model_dir,--model", model_dir,
+  app.add_option("MODEL,--model_dir,--model", model_dir,
                  "the directory of a training run, a checkpoint, or a Hugging Face directory")
       ->transform(mapped_path);
   app.add_option("--checkpoint", checkpoint, "latest, all, or a step");

@@ -10,7 +10,7 @@ void ServeFlags::add_to(CLI::App& app) {
   ServeLimits& limits = service.limits;
   HttpLimits& sockets = http.limits;
   serving::EngineOptions& engine = service.engine;
-  app.add_option("--model_dir,--model", model_dir,
+  app.add_option("MODEL,--model_dir,--model", model_dir,
                  "the directory of a training run, a checkpoint, or a Hugging Face directory")
       ->required();
   app.add_option("--host", http.host,

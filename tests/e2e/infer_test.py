@@ -266,6 +266,31 @@ def test_a_started_folder_is_not_gone_on_with_otherwise(folder):
     process.communicate()
     result = quintet("infer", *arguments, "--batch_size=2", expect=2)
     assert "batch_size 1" in result.err and "batch_size 2" in result.err and "output_dir" in result.err, result
+    result = quintet("infer", *arguments, "--batch_size=1", "--beams=2", expect=2)
+    assert "beams=2" in result.err, result
+
+
+def test_answers_are_searched_and_drawn_as_generate_is_told(folder):
+    run, file = trained(folder), questions(folder, 6)
+    texts = folder / "texts"
+    texts.write_text("".join(json.loads(line)["inputs"] + "\n" for line in file.read_text().splitlines()))
+
+    def predictions(name, *flags, model=run):
+        out = folder / name
+        quintet("infer", model, f"--output-dir={out}", f"--input={file}", "--batch-size=4", *flags)
+        return [answer["prediction"] for answer in lines(one_result(out))]
+
+    greedy = predictions("greedy", "--max-tokens=7")
+    assert predictions("cold", "--max_decode_len=7", "--temperature=0") == greedy
+    for name, flags in (("plain", []), ("beams", ["--beams=3"])):
+        told = quintet("generate", f"--model_dir={run}", f"--input={texts}", "--max_tokens=7", "--format=json", *flags).out
+        assert predictions(name, "--max_tokens=7", *flags) == [json.loads(line)["prediction"] for line in told.splitlines()], name
+    assert all(len(text) <= 2 for text in predictions("short", "--max_tokens=2"))
+    drawn = predictions("drawn", "--max_tokens=7", "--temperature=3", "--top_k=30")
+    assert drawn != greedy and predictions("again", "--max_tokens=7", "--temperature=3", "--topk=30") == drawn
+    for flags, words in ((["--top_k=2", "--top_p=0.5"], "--top_k or --top_p"), (["--beams=2", "--temperature=1"], "one kind"),
+                         (["--mode=score", "--beams=2"], "nothing is generated; leave out beams=2")):
+        assert words in quintet("infer", run, f"--output_dir={folder / 'no'}", f"--input={file}", *flags, expect=2).err
 
 
 def test_every_checkpoint(folder):

@@ -37,6 +37,19 @@ def test_eval_and_infer_take_a_run_or_a_configuration(folder):
         assert "not both" not in quintet(verb, expect=2).err
 
 
+def test_a_dash_in_a_flag_is_an_underscore_and_gin_files_need_no_flag(folder):
+    run = tiny(folder / "run", 3)[1:]
+    files = [flag.removeprefix("--gin_file=") for flag in run if flag.startswith("--gin_file=")]
+    rest = [flag.replace("--model_dir", "--model-dir") for flag in run if not flag.startswith("--gin_file=")]
+    assert files and any(flag.startswith("--model-dir") for flag in rest), run
+    quintet("train", *files, *rest)
+    assert (folder / "run" / "checkpoint_3").exists()
+    assert quintet("generate", f"--model-dir={folder / 'run'}", "--max-tokens=2", "--", "--a-b", "c-d").out.count("\n") == 2
+    (folder / "flags").write_text(f"--model-dir={folder / 'run'}\n--dry-run\n")
+    assert "T5Config.emb_dim" in quintet("eval", f"--flagfile={folder / 'flags'}").out
+    assert "no-such.gin" in quintet("train", "no-such.gin", expect=2).err
+
+
 def test_limits_of_numbers_can_be_read(folder):
     result = quintet("generate", "--model_dir=x", "--temperature=-1", expect=2)
     assert "--temperature" in result.err and len(result.err) < 200, result
@@ -242,7 +255,7 @@ def test_help_is_in_plain_words_and_fits_the_terminal(folder):
 
 
 def test_a_gin_file_without_its_flag_is_answered_with_the_flag(folder):
-    result = quintet("train", "quintet/quickstart.gin", f"--model_dir={folder}/run", expect=2)
+    result = quintet("cache", "quintet/quickstart.gin", expect=2)
     assert "--gin_file=quintet/quickstart.gin" in result.err, result.err
 
 
