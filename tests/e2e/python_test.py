@@ -136,16 +136,51 @@ def test_threads_share_a_model(folder):
         assert not failed and together == [alone] * 8, (failed, together)
 
 
+# A request of these takes hours, and there is memory for one at a time.
+ENDLESS = dict(max_tokens=2_000_000, logit_bias={"1": -100})
+ONE_AT_A_TIME = dict(max_tokens=2_000_000, cache_mib=360)
+
+
+def in_time(call):
+    """What a call gives within half a minute."""
+    found = []
+    thread = threading.Thread(target=lambda: found.append(call()), daemon=True)
+    thread.start()
+    thread.join(30 * e2e.PATIENCE)
+    assert found, "waited in vain"
+    return found[0]
+
+
 def test_a_stream_that_is_left_ends(folder):
     q = package()
-    with q.Model(trained()) as model:
-        left = model.stream("words: 1", max_tokens=1000, logit_bias={"1": -100})
-        assert next(left)
+    with q.Model(trained(), **ONE_AT_A_TIME) as model:
+        left = model.stream("words: 1", **ENDLESS)
+        next(left)
         left.close()
-        del left
+        forgotten = model.stream("words: 2", **ENDLESS)
+        in_time(lambda: next(forgotten))
+        del forgotten
         gc.collect()
-        assert len(model.generate(TEXTS[:1], max_tokens=4)) == 1
-        refused(q.UsageError, ["num_beams", "max_tokens"][1:], lambda: list(model.stream("words: 1", max_tokens=0)))
+        assert in_time(lambda: next(model.stream("words: 3", **ENDLESS)))
+        refused(q.UsageError, ["max_tokens"], lambda: list(model.stream("words: 1", max_tokens=0)))
+
+
+def test_an_interrupt_reaches_a_call_that_waits(folder):
+    package()
+    said = run_python(f"""
+import os, quintet, signal, threading
+model = quintet.Model({str(trained())!r}, **{ONE_AT_A_TIME!r})
+def interrupt():
+    for _ in range(20):
+        model.tokenize("a")
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=interrupt).start()
+try:
+    model.generate(["a"], **{ENDLESS!r})
+except KeyboardInterrupt:
+    print("interrupted", len(model.generate(["a"], max_tokens=1)))
+""").stdout
+    assert said == "interrupted 1\n", said
 
 
 def test_wrong_input_is_said(folder):
@@ -178,13 +213,13 @@ def test_wrong_input_is_said(folder):
 
 def test_a_model_closed_while_others_wait(folder):
     q = package()
-    model = q.Model(trained())
+    model = q.Model(trained(), **ONE_AT_A_TIME)
     errors, begun = [], threading.Semaphore(0)
 
     def ask():
         begun.release()
         try:
-            model.generate(TEXTS * 400, max_tokens=1000, logit_bias={"1": -100})
+            model.generate(TEXTS, **ENDLESS)
         except q.QuintetError as error:
             errors.append(error)
 
@@ -211,7 +246,7 @@ def test_a_killed_process_is_an_error(folder):
 
 
 def run_python(text, environment=None, expect=0):
-    done = subprocess.run([PYTHON, "-c", text], capture_output=True, text=True, timeout=120,
+    done = subprocess.run([PYTHON, "-c", text], capture_output=True, text=True, timeout=60,
                           env={name: value for name, value in {**os.environ, **(environment or {})}.items() if value is not None})
     assert done.returncode == expect, done
     return done
