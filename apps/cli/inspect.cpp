@@ -34,7 +34,7 @@ int run_inspect(std::span<char* const> args) {
   cli.app()
       .add_option("--format", options.format, "text or json")
       ->check(CLI::IsMember({"text", "json"}));
-  cli.app().add_flag("--verify,!--no-verify", options.verify,
+  cli.app().add_flag("--verify,!--no_verify", options.verify,
                      "check CRCs, not only sizes; default: yes");
   cli.app().add_flag("--stats", options.stats,
                      "of each tensor, in a model directory of the newest checkpoint: minimum, "

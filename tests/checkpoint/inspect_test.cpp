@@ -69,7 +69,7 @@ TEST(Inspect, ListsACheckpointsTensors) {
                   .as_int(),
               1);
   EXPECT_FALSE(
-      Json::parse(inspect({folder, "--format=json", "--no-verify"}).text).has("not_finite"));
+      Json::parse(inspect({folder, "--format=json", "--no_verify"}).text).has("not_finite"));
   EXPECT_NE(inspect({scratch.path()}).text.find("whole, NOT FINITE: some/floats"),
             std::string::npos);
   const Output text = inspect({folder});
@@ -88,7 +88,7 @@ TEST(Inspect, LooksAtEveryNumberOfOtherProgramsCheckpoints) {
       EXPECT_EQ(json["not_finite"].members().size(), 0u) << path;
     }
     EXPECT_FALSE(
-        Json::parse(inspect({path, "--format=json", "--no-verify"}).text).has("not_finite"));
+        Json::parse(inspect({path, "--format=json", "--no_verify"}).text).has("not_finite"));
   }
   const Scratch scratch;
   std::filesystem::copy(testing::fixture_root() / "huggingface/t5_1_0", scratch.path(),
@@ -289,7 +289,7 @@ TEST(Inspect, TellsWholeFromDamaged) {
     if (const Json json = Json::parse(line); !json.has("kind"))  // else the directory itself
       whole.push_back(json["whole"].as_bool());
   EXPECT_EQ(whole, (std::vector<bool>{true, false}));
-  EXPECT_EQ(inspect({scratch.path(), "--no-verify"}).code, 0) << "the sizes are right";
+  EXPECT_EQ(inspect({scratch.path(), "--no_verify"}).code, 0) << "the sizes are right";
   const Output one = inspect({checkpoint_path(scratch.path(), 2)});
   EXPECT_EQ(one.code, 3);
   EXPECT_NE(one.text.find("data-00000-of-00001.h5"), std::string::npos);
