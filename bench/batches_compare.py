@@ -21,6 +21,8 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 AT_LEAST = 0.9
+
+
 def native(quintet, flags):
     began = time.time()
     subprocess.run([quintet, "data", "batches", *flags], stdout=subprocess.DEVNULL, check=True)
@@ -30,6 +32,7 @@ def native(quintet, flags):
 def python(flags):
     import quintet
 
+    quintet.version()  # which looks for the library
     began = time.time()
     for _ in quintet.data.Batches(flags):
         pass

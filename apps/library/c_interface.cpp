@@ -1,7 +1,9 @@
 // quintet.h on Model and Worker: exceptions become a status and a sentence.
 
+#include <algorithm>
 #include <cmath>
 #include <new>
+#include <numeric>
 
 #include "apps/library/model.h"
 #include "apps/library/quintet.h"
@@ -39,6 +41,7 @@ struct quintet_batches {
 
 namespace {
 
+constexpr int kNotUtf8 = 316;  // of nlohmann's errors
 thread_local std::string last_error;
 
 quintet_status failed(ExitCode code, const std::string& sentence) noexcept {
@@ -59,7 +62,8 @@ quintet_status guarded(const Body& body) noexcept {
     return failed(error.code(), error.what());
   } catch (const std::bad_alloc&) {
     return failed(ExitCode::kEnvironment, "out of memory");
-  } catch (const Json::type_error& error) {  // of dump()
+  } catch (const Json::type_error& error) {
+    if (error.id != kNotUtf8) return failed(ExitCode::kBug, error.what());
     return failed(ExitCode::kUsage, fmt::format("a text is not UTF-8: {}", error.what()));
   } catch (const std::exception& error) {
     return failed(ExitCode::kBug, error.what());
@@ -93,7 +97,6 @@ Json fields_of(const char* options) {
   return fields;
 }
 
-/// A result whose request has no prompts is one already.
 quintet_status begin(quintet_model* model, const char* target, const Json& body,
                      quintet_result** result) {
   check_given(model, "model");
@@ -104,6 +107,12 @@ quintet_status begin(quintet_model* model, const char* target, const Json& body,
   made->call = made->model->ask(target, body);
   *result = made.release();
   return QUINTET_OK;
+}
+
+/// For a field of a request whose other values the result of the call has no place for.
+void check_is(const Json& body, const char* field, const Json& value, const char* advice) {
+  QT_CHECK(!body.contains(field) || body[field] == value, "{}: expected {}, found {}; {}", field,
+           value.dump(), body[field].dump(), advice);
 }
 
 float number_of(const Json& value) { return value.is_null() ? NAN : value.get<float>(); }
@@ -185,13 +194,19 @@ quintet_status quintet_load(const char* model_dir, const char* const* flags,
     check_given(model, "model");
     *model = nullptr;
     check_given(model_dir, "model_dir");
-    *model = new quintet_model{std::make_shared<Model>(model_dir, list_of(flags))};
+    // A forked process has neither the thread nor what the other threads held.
+    const auto destroy = [](Model* of) { of->is_ours() ? delete of : void(); };
+    *model = new quintet_model{{new Model(model_dir, list_of(flags)), destroy}};
     return QUINTET_OK;
   });
 }
 
 void quintet_close(quintet_model* model) {
-  if (model != nullptr) model->model->close();
+  if (model == nullptr) return;
+  static_cast<void>(guarded([&] {
+    if (model->model->is_ours()) model->model->close();
+    return QUINTET_OK;
+  }));
   delete model;
 }
 
@@ -213,6 +228,7 @@ quintet_status quintet_stream(quintet_model* model, const char* input, const cha
                               quintet_result** result) {
   return guarded([&] {
     Json body = generation(options);
+    check_is(body, "n", 1, "quintet_generate() gives several answers");
     body["prompt"] = array_of(&input, 1, "input");
     body["stream"] = true;
     return begin(model, "/v1/completions", body, result);
@@ -234,6 +250,7 @@ quintet_status quintet_embed(quintet_model* model, const char* const* inputs, si
                              const char* options, quintet_result** result) {
   return guarded([&] {
     Json body = fields_of(options);
+    check_is(body, "encoding_format", "float", "quintet_values() gives numbers");
     body["input"] = array_of(inputs, count, "inputs");
     return begin(model, "/v1/embeddings", body, result);
   });
@@ -288,7 +305,11 @@ quintet_status quintet_next(quintet_result* result, double seconds, const char**
 }
 
 void quintet_free(quintet_result* result) {
-  if (result != nullptr) result->model->cancel(*result->call);
+  if (result == nullptr) return;
+  static_cast<void>(guarded([&] {
+    result->model->cancel(*result->call);
+    return QUINTET_OK;
+  }));
   delete result;
 }
 
@@ -351,6 +372,10 @@ quintet_status quintet_next_batch(quintet_batches* batches, double seconds, void
     FrameHead head;
     if (!batches->worker.read_head(head, seconds))
       return batches->worker.done() ? QUINTET_END : QUINTET_WAITING;
+    const size_t bytes = std::accumulate(batches->bytes.begin(), batches->bytes.end(), size_t{0});
+    QT_CHECK_AS(ExitCode::kEnvironment, head.bytes == bytes,
+                "batch {}: expected {} bytes, as of the first batch, found {}", head.request, bytes,
+                head.bytes);
     for (size_t i = 0; i < batches->bytes.size(); ++i)
       batches->worker.read_body(arrays[i], batches->bytes[i]);
     if (rows != nullptr) *rows = head.status;

@@ -1,7 +1,5 @@
 #include "apps/library/model.h"
 
-#include <unistd.h>
-
 #include "runtime/base/check.h"
 
 namespace quintet::library {
@@ -41,15 +39,15 @@ Model::Model(const std::string& model_dir, const std::vector<std::string>& flags
   QT_CHECK_AS(ExitCode::kEnvironment, !description_.empty(),
               "{}: ended without a word; is it the quintet of this library, {}?", program_path(),
               QUINTET_VERSION);
-  reader_ = std::thread([this] { read_answers(); });
+  reader_ = std::async(std::launch::async, [this] { read_answers(); });
 }
 
 void Model::close() {
-  if (!reader_.joinable()) return;
-  if (!worker_.is_ours()) return reader_.detach();  // the thread is the other process's
+  if (!reader_.valid()) return;
   end_calls(closed());
   worker_.end_input();
-  reader_.join();
+  if (reader_.wait_for(std::chrono::seconds(2)) != std::future_status::ready) worker_.kill();
+  reader_.get();
 }
 
 /// The thread's: until the process ends.

@@ -8,12 +8,12 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <thread>
 
 #include "apps/library/worker.h"
 
@@ -34,8 +34,11 @@ class Model {
   /// Throws what the program says if it cannot load it, and kEnvironment if the program is of another version.
   Model(const std::string& model_dir, const std::vector<std::string>& flags);
   ~Model() { close(); }
-  /// Requests that still run end with a usage error, and so do those to come.
+  /// Requests that still run end with a usage error, and so do those to come. A process that has not ended after two
+  /// seconds is killed.
   void close();
+  /// Whether this process made it, and was not forked from that one.
+  bool is_ours() const { return worker_.is_ours(); }
   const std::string& description() const { return description_; }
 
   CallPtr ask(const std::string& target, const nlohmann::json& body);
@@ -60,7 +63,7 @@ class Model {
   std::map<uint64_t, CallPtr> calls_;
   std::exception_ptr ended_;  // why no more can be asked
   uint64_t last_id_ = 0;
-  std::thread reader_;
+  std::future<void> reader_;
 };
 
 }  // namespace quintet::library

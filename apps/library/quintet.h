@@ -58,7 +58,7 @@ typedef struct quintet_result quintet_result;
 /* Loads the directory of a training run, a checkpoint or a Hugging Face directory. flags: NULL, or flags of
  * `quintet serve` that end with NULL: {"--quantize=int8", "--threads=4", "--max_prompt_tokens=4096", NULL}. */
 quintet_status quintet_load(const char* model_dir, const char* const* flags, quintet_model** model);
-/* What is being computed ends; results stay valid, those that wait with QUINTET_USAGE. */
+/* What is being computed ends, within two seconds; results stay valid, those that wait with QUINTET_USAGE. */
 void quintet_close(quintet_model* model);
 /* JSON: version, model, model_dir, step, vocab_size, emb_dim. Valid until the model is closed. */
 const char* quintet_describe(const quintet_model* model);
@@ -69,7 +69,7 @@ const char* quintet_describe(const quintet_model* model);
 /* Answers: fields of /v1/completions. Without "temperature" the likeliest token is taken each time. */
 quintet_status quintet_generate(quintet_model* model, const char* const* inputs, size_t count,
                                 const char* options, quintet_result** result);
-/* One answer piece by piece: quintet_next(). */
+/* One answer piece by piece: quintet_next(). Not with "n" above 1. */
 quintet_status quintet_stream(quintet_model* model, const char* input, const char* options,
                               quintet_result** result);
 /* The sum of the log probabilities of targets[i] as the answer to inputs[i]: one value each. Fields of /v1/score. */

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -107,19 +108,22 @@ bool Worker::send(uint64_t request, int32_t status, std::string_view body) {
 
 void Worker::end_input() { ::shutdown(input_, SHUT_RDWR); }
 
-/// Its wait status; what has not ended then is made to.
-int Worker::wait_for_end(double seconds) {
+void Worker::kill() {
+  if (const pid_t process = process_; process > 0) ::kill(-process, SIGKILL);
+}
+
+/// Sets its wait status; what has not ended then is made to.
+void Worker::wait_for_end(double seconds) {
   int status = 0;
-  for (double waited = 0; waited < seconds; waited += 0.01) {
-    const pid_t ended = waitpid(process_, &status, WNOHANG);
-    if (ended != 0) return process_ = -1, ended < 0 ? 0 : status;  // < 0: the program waited for it
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  pid_t ended = 0;
+  for (double waited = 0; waited < seconds && ended == 0; waited += 0.01) {
+    ended = waitpid(process_, &status, WNOHANG);
+    if (ended == 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  kill(-process_, SIGKILL);  // and what it has started
-  while (waitpid(process_, &status, 0) < 0 && errno == EINTR) {
-  }
+  if (ended == 0) kill();
+  while (ended == 0 || (ended < 0 && errno == EINTR)) ended = waitpid(process_, &status, 0);
+  if (ended > 0) status_ = status;
   process_ = -1;
-  return status;
 }
 
 void Worker::read_errors() {
@@ -142,18 +146,23 @@ void Worker::pass_on_errors() {
 
 /// After its output has ended: throws what it says, unless it ended well.
 void Worker::end() {
-  const int status = process_ > 0 ? wait_for_end(2) : 0;
+  if (process_ > 0) wait_for_end(2);
   read_errors();
-  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  if (code == 0) return void(done_ = true);
-  if (said_.starts_with(kError)) said_.erase(0, kError.size());
-  while (said_.ends_with('\n')) said_.pop_back();
-  const std::string how = WIFSIGNALED(status)
-                              ? fmt::format("was ended by signal {} ({})", WTERMSIG(status),
-                                            strsignal(WTERMSIG(status)))
-                              : fmt::format("ended with exit status {}", code);
-  if (code >= 1 && code <= 7 && !said_.empty()) throw Error(static_cast<ExitCode>(code), said_);
-  fail(ExitCode::kEnvironment, "{} {}{}", program_, how, said_.empty() ? "" : ": " + said_);
+  std::string said = said_;
+  const bool has_error = said.starts_with(kError);
+  const int status = status_.value_or(0);
+  const int code = status_ && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  if (!has_error && (status_ ? code == 0 : finished_)) return void(done_ = true);
+  if (has_error) said.erase(0, kError.size());
+  while (said.ends_with('\n')) said.pop_back();
+  if (code >= 1 && code <= 7 && !said.empty()) throw Error(static_cast<ExitCode>(code), said);
+  if (!status_ && has_error) throw Error(ExitCode::kEnvironment, said);
+  const std::string how =
+      !status_ ? "ended, and why is unknown: this program waits for every child, or ignores SIGCHLD"
+      : WIFSIGNALED(status) ? fmt::format("was ended by signal {} ({})", WTERMSIG(status),
+                                          strsignal(WTERMSIG(status)))
+                            : fmt::format("ended with exit status {}", code);
+  fail(ExitCode::kEnvironment, "{} {}{}", program_, how, said.empty() ? "" : ": " + said);
 }
 
 bool Worker::read_head(FrameHead& head, double seconds) {
@@ -163,11 +172,15 @@ bool Worker::read_head(FrameHead& head, double seconds) {
     const double left = seconds - std::chrono::duration<double>(Clock::now() - began).count();
     std::array<pollfd, 2> files = {{{output_, POLLIN, 0}, {errors_, POLLIN, 0}}};
     const int ready = poll(files.data(), files.size(),
-                           seconds < 0 ? -1 : std::max(0, static_cast<int>(1000 * left)));
+                           seconds < 0 ? -1 : static_cast<int>(std::clamp(1000 * left, 0.0, 1e9)));
     if (files[1].revents != 0) read_errors();
     if (files[0].revents != 0) {
-      if (quintet::read_head(output_, head)) return true;
-      end();
+      if (!quintet::read_head(output_, head))
+        end();
+      else if (head.request == 0 && head.bytes == 0)
+        finished_ = true;
+      else
+        return true;
     } else if (ready == 0 && seconds >= 0) {
       return false;
     }

@@ -8,6 +8,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <optional>
 #include <string>
 #include <vector>
@@ -37,26 +38,31 @@ class Worker {
   void check_process() const;
   /// False: it has ended.
   bool send(uint64_t request, int32_t status, std::string_view body);
-  /// Waits for a frame's head; its body must be read next. False when the time is over (negative: never). Throws
-  /// what the program said when it ended, with the code that it ended with.
+  /// Waits for a frame's head; its body must be read next (a head of no request without body says that none follows).
+  /// False when the time is over (negative: never). Throws what the program said when it ended, with the code that it
+  /// ended with.
   bool read_head(FrameHead& head, double seconds);
   void read_body(void* to, size_t bytes) { quintet::read_body(output_, to, bytes); }
   /// Its output is over and it ended well.
   bool done() const { return done_; }
   /// No more is sent: it ends soon.
   void end_input();
+  /// Ends it and what it has started, at once; while another thread reads, too.
+  void kill();
 
  private:
   void read_errors();
   void pass_on_errors();
   void end();
-  int wait_for_end(double seconds);
+  void wait_for_end(double seconds);
 
   const pid_t owner_;
   const std::string program_;
-  pid_t process_ = -1;
+  std::atomic<pid_t> process_ = -1;
   int input_ = -1, output_ = -1, errors_ = -1;
-  std::string said_;  // on stderr, not passed on: from the line of the error on
+  std::string said_;           // on stderr, not passed on: from the line of the error on
+  std::optional<int> status_;  // of waitpid, unless another part of this program has got it
+  bool finished_ = false;      // it has said that no frame will follow
   bool done_ = false;
 };
 

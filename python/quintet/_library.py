@@ -8,6 +8,7 @@ import functools
 import os
 import pathlib
 import shutil
+import sysconfig
 from collections.abc import Iterator, Sequence
 from ctypes import POINTER, byref, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_void_p
 
@@ -66,7 +67,8 @@ def _places() -> Iterator[str]:
     source = pathlib.Path(__file__).resolve().parents[2]
     for folder in (*folders, source / "build"):
         if folder.name == "bin":
-            yield from map(str, sorted((folder.parent / "lib").glob(f"**/{NAME}")))
+            for name in ("lib", "lib64", f"lib/{sysconfig.get_config_var('MULTIARCH') or ''}"):
+                yield str(folder.parent / name / NAME)
         yield str(folder / NAME)
     if installed := ctypes.util.find_library("quintet"):
         yield installed
@@ -138,12 +140,14 @@ def texts(values: Sequence[str], where: str) -> ctypes.Array[c_char_p]:
 
 
 def flag_texts(flags: dict[str, object]) -> list[str]:
-    """--name=value of every flag that is not None or False; of True --name, of a list --name for each."""
+    """--name=value of every flag that is not None; of True --name, of False --name=false, of a list --name for each."""
     out: list[str] = []
     for name, value in flags.items():
         for one in value if isinstance(value, (list, tuple)) else (value,):
             if one is True:
                 out.append(f"--{name}")
-            elif one is not None and one is not False:
+            elif one is False:
+                out.append(f"--{name}=false")
+            elif one is not None:
                 out.append(f"--{name}={os.fspath(one) if isinstance(one, os.PathLike) else one}")
     return out

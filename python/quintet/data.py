@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from ctypes import POINTER, byref, c_int64, c_void_p
@@ -18,10 +19,11 @@ Path = Union[str, os.PathLike[str]]
 
 
 class Batches(Iterator[Batch]):
-    """Batches of a task until its end: what batches() gives. close() ends the process that makes them."""
+    """Batches of a task until its end, each for one of the threads that ask: what batches() gives. close() ends its process."""
 
     def __init__(self, flags: Sequence[str]) -> None:
         self._handle = begun("open_batches", texts(flags, "flags"))
+        self._lock = threading.Lock()
         self._close = weakref.finalize(self, library().quintet_close_batches, self._handle)
         described = POINTER(Feature)()
         count = library().quintet_features(self._handle, byref(described))
@@ -31,22 +33,24 @@ class Batches(Iterator[Batch]):
         }
 
     def __next__(self) -> Batch:
-        if not self._close.alive:
-            raise StopIteration
         arrays = {name: numpy.empty(shape, dtype) for name, (shape, dtype) in self.features.items()}
         pointers = (c_void_p * max(1, len(arrays)))(*(array.ctypes.data for array in arrays.values()))
         rows = c_int64()
-        while (status := call("next_batch", self._handle, PATIENCE, pointers, byref(rows))) != OK:
-            if status == END:
-                self.close()
-                raise StopIteration
-        #: Rows of the newest batch that hold examples: all but at the end of the data.
-        self.rows = rows.value
-        return arrays
+        while True:
+            with self._lock:
+                status = call("next_batch", self._handle, PATIENCE, pointers, byref(rows)) if self._close.alive else END
+                if status == END:
+                    self._close()
+                    raise StopIteration
+                if status == OK:
+                    #: Rows of the newest batch that hold examples: all but at the end of the data.
+                    self.rows = rows.value
+                    return arrays
 
     def close(self) -> None:
         """No more batches."""
-        self._close()
+        with self._lock:
+            self._close()
 
 
 def batches(task: str, *, batch_size: int = 8, split: str = "train", lengths: Mapping[str, int] | None = None, pack: bool = True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import operator
 import os
 import threading
 import weakref
@@ -49,8 +50,12 @@ class _Result:
         self.free = weakref.finalize(self, library().quintet_free, handle)
 
     def wait(self) -> None:
-        while call("wait", self.handle, PATIENCE) == WAITING:
-            pass
+        try:
+            while call("wait", self.handle, PATIENCE) == WAITING:
+                pass
+        except BaseException:  # whose traceback, which a REPL keeps, holds this
+            self.free()
+            raise
 
     def answer(self) -> dict[str, Any]:
         self.wait()
@@ -141,7 +146,7 @@ class Model:
 
     def generate(self, inputs: Sequence[str], *, max_tokens: int | None = None, num_beams: int | None = None,
                  temperature: float | None = None, top_k: int | None = None, top_p: float | None = None,
-                 seed: int | None = None, stop: Sequence[str] | None = None, n: int | None = None,
+                 seed: int | None = None, stop: str | Sequence[str] | None = None, n: int | None = None,
                  logprobs: int | None = None, **options: Any) -> list[Answer]:
         """One answer to each input, in their order.
 
@@ -149,8 +154,9 @@ class Model:
         `options`: further fields of the server's /v1/completions (docs/usage/serve.md), such as length_penalty.
         Raises UsageError for options that make no sense.
         """
+        ends = stop if stop is None or isinstance(stop, str) else list(stop)
         given = _options(dict(options, max_tokens=max_tokens, num_beams=num_beams, temperature=temperature, top_k=top_k, top_p=top_p,
-                              seed=seed, stop=None if stop is None else list(stop), n=n, logprobs=logprobs))
+                              seed=seed, stop=ends, n=n, logprobs=logprobs))
         array = texts(inputs, "inputs")
         if not len(inputs):
             return []
@@ -209,9 +215,13 @@ class Model:
     def detokenize(self, ids: Sequence[int]) -> str:
         """The text of ids. Raises UsageError for ids that the model does not have."""
         try:
-            array = (c_int32 * len(ids))(*map(int, ids))
-        except (TypeError, ValueError) as error:
+            numbers = [operator.index(one) for one in ids]
+        except TypeError as error:
             raise TypeError(f"ids: expected whole numbers: {error}") from None
-        if not len(ids):
+        if not numbers:
             return ""
-        return str(self._ask("detokenize", ctypes.cast(array, ctypes.POINTER(c_int32)), len(ids)).answer()["prompt"])
+        for one in numbers:
+            if not 0 <= one < self.vocab_size:
+                raise UsageError(f"ids: token {one} is not one of the model's {self.vocab_size}")
+        array = (c_int32 * len(numbers))(*numbers)
+        return str(self._ask("detokenize", ctypes.cast(array, ctypes.POINTER(c_int32)), len(numbers)).answer()["prompt"])

@@ -58,7 +58,7 @@ class Trainer:
         Raises UsageError for a configuration that makes no sense, DataError, DiskError, NonFiniteError and others as the
         command's exit codes say; what the callback raises, after the run was saved; KeyboardInterrupt likewise.
         """
-        seen = self._metrics.stat().st_size if self._metrics.exists() else 0
+        seen, before = self._kept(), self._changed()
         try:
             process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace",
                                        start_new_session=True)
@@ -72,7 +72,8 @@ class Trainer:
             over, wanted = False, self._callback is not None
             while not over:
                 over = _ended(process)
-                if wanted and self._metrics.exists():
+                # A run that resumes first cuts off what it will write again.
+                if wanted and self._changed() != before:
                     seen, wanted = self._call_back(seen)
                     if not wanted and not over:
                         process.send_signal(_STOP)
@@ -86,11 +87,27 @@ class Trainer:
         sentence = "".join(said).removeprefix("error: ").rstrip() or f"{self._command[0]}: ended with {process.returncode}"
         raise error_of(process.returncode if process.returncode > 0 else EnvironmentFault.code, sentence)
 
+    def _changed(self) -> tuple[int, int] | None:
+        """Changes with the file of the metrics; None: there is none."""
+        if not self._metrics.exists():
+            return None
+        state = self._metrics.stat()
+        return state.st_size, state.st_mtime_ns
+
+    def _kept(self) -> int:
+        """Bytes of the metrics that stay when the run resumes: those of its newest checkpoint."""
+        steps = [int(folder.name.partition("_")[2]) for folder in self._metrics.parent.glob("checkpoint_*")
+                 if folder.name.partition("_")[2].isdecimal() and (folder / "MANIFEST.json").exists()]
+        if not steps:
+            return 0
+        manifest = json.loads((self._metrics.parent / f"checkpoint_{max(steps)}" / "MANIFEST.json").read_text())
+        return int(manifest.get("state", {}).get("metrics_bytes", 0))
+
     def _call_back(self, seen: int) -> tuple[int, bool]:
         """Gives the callback the whole lines behind byte `seen`; where the next begins, and whether it wants more."""
         assert self._callback is not None
         with open(self._metrics, "rb") as file:
-            seen = min(seen, file.seek(0, os.SEEK_END))  # a run that resumes cuts off what it will write again
+            seen = min(seen, file.seek(0, os.SEEK_END))
             file.seek(max(0, seen - 1))
             if seen > 0 and file.read(1) != b"\n":
                 seen += len(file.readline())
