@@ -57,12 +57,10 @@ int run_data(std::span<char* const> arguments) {
   launch.add_to_one_process(app);
   if (!cli.parse(rest) || !launch.check()) return 0;
   options.pack = !padded;
+  refuse_flags_of_others(app, what);
 
   GinSession session(gin_line, {}, {.macros = {"TASK_FEATURE_LENGTHS"}});
-  if (what == "list") {
-    data::list_tasks(session.tasks());
-    return 0;
-  }
+  if (what == "list") return data::list_tasks(session.tasks()), 0;
   QT_CHECK(!name.empty(), "quintet data {}: which task? 'quintet data list' lists them", what);
   options.lengths = lengths.empty() ? configured_lengths(session.config()) : parse_lengths(lengths);
   if (const gin::Value* dirs = session.config().query("t5x.utils.DatasetConfig.cache_dirs"))

@@ -24,7 +24,10 @@ int run_serve(std::span<char* const> args) {
                      "instead of a port: for libquintet.so");
   describe_gin_flags(cli.app(), kGinFileOfModel);
   if (!cli.parse(left)) return 0;
-  if (flags.pipe) mpi::leave_job();  // of the program that starts this one
+  if (flags.pipe) {
+    flags.trust_client(cli.app());
+    mpi::leave_job();  // of the program that starts this one
+  }
   Ranks ranks(flags.ranks);
   ranks.agree_on_program(fmt::format("{}", fmt::join(args, "\n")));
   flags.compute.start();

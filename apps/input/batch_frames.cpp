@@ -5,6 +5,7 @@
 #include <CLI/App.hpp>
 #include <nlohmann/json.hpp>
 
+#include "apps/flags/refused_flags.h"
 #include "apps/process/version.h"
 #include "runtime/base/check.h"
 #include "runtime/base/dtype.h"
@@ -35,6 +36,7 @@ void send_batches(data::BatchSource& batches, int file) {
     const FrameHead head{.request = ++number, .status = static_cast<int32_t>(batch->rows)};
     if (!write_frame(file, head, arrays)) return;
   }
+  write_frame(file, {}, {});
 }
 
 void BatchFlags::add_to(CLI::App& app) {
@@ -49,6 +51,18 @@ void BatchFlags::add_to(CLI::App& app) {
                  "seqio's name of what makes model features; default: EncDecFeatureConverter, "
                  "LMFeatureConverter for tasks without inputs");
   app.add_flag("--use_cached", use_cached, "read the task's offline cache");
+}
+
+void refuse_flags_of_others(const CLI::App& app, std::string_view what) {
+  if (what == "list")
+    refuse_flags(app,
+                 {"task", "--split", "--task_feature_lengths", "--shuffle", "--seed", "--no_pack",
+                  "--best_fit"},
+                 "is about one task, and 'quintet data list' lists all");
+  if (what != "show") refuse_flags(app, {"--num", "--most_ids"}, "is for 'quintet data show'");
+  if (what != "batches")
+    refuse_flags(app, {"--batch_size", "--epochs", "--feature_converter", "--use_cached"},
+                 "is for 'quintet data batches'");
 }
 
 void BatchFlags::send(const std::string& name, const data::Provider& task,

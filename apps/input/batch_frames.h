@@ -23,9 +23,12 @@ struct BatchFlags {
             int file) const;
 };
 
+/// Throws a usage error for flags of `quintet data` that have no effect on `what`: "show", "list" or "batches".
+void refuse_flags_of_others(const CLI::App& app, std::string_view what);
+
 /// Writes to `file` a frame that says what is in every batch ({"version": .., "features": [{"name", "dtype", "shape",
-/// "bytes"}, ..]}), then one for each, its arrays in that order; the status is the number of rows with examples. Nothing
-/// for a data set without a batch. Until the end, or until nobody reads.
+/// "bytes"}, ..]}), then one for each, its arrays in that order; the status is the number of rows with examples. At the end
+/// of the data, one without request and body, alone for a data set without a batch. Until then, or until nobody reads.
 void send_batches(data::BatchSource& batches, int file);
 
 }  // namespace quintet

@@ -1,6 +1,10 @@
 #include "apps/serve/serve_flags.h"
 
+#include <unistd.h>
+
 #include "apps/flags/command_line.h"
+#include "apps/flags/refused_flags.h"
+#include "runtime/base/check.h"
 
 namespace quintet::serve {
 
@@ -65,10 +69,20 @@ void ServeFlags::add_to(CLI::App& app) {
   ranks.add_to(app);
 }
 
-void ServeFlags::trust_client() {
+void ServeFlags::trust_client(const CLI::App& app) {
+  QT_CHECK(isatty(STDIN_FILENO) == 0 && isatty(STDOUT_FILENO) == 0,
+           "quintet serve --pipe: standard input or output is a terminal; a program, such as "
+           "libquintet.so, speaks there");
+  refuse_flags(app,
+               {"--host", "--port", "--api_keys", "--allowed_hosts", "--max_connections",
+                "--max_connections_per_address", "--max_body_bytes", "--header_seconds",
+                "--body_seconds", "--write_seconds", "--idle_seconds", "--drain_seconds"},
+               "is for a port, and with --pipe there is none");
   constexpr int64_t kAny = int64_t{1} << 30;
-  service.limits.prompts = service.engine.max_waiting = answers_mib = kAny;
-  service.limits.request_seconds = kAny;
+  if (app.count("--max_prompts") == 0) service.limits.prompts = kAny;
+  if (app.count("--max_queue") == 0) service.engine.max_waiting = kAny;
+  if (app.count("--answers_mib") == 0) answers_mib = kAny;
+  if (app.count("--request_seconds") == 0) service.limits.request_seconds = kAny;
   service.log_requests = false;
 }
 

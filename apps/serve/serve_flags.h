@@ -24,8 +24,9 @@ struct ServeFlags {
   RankFlags ranks;
 
   void add_to(CLI::App& app);
-  /// Without what protects a server from its clients: the only one is the program that started this one.
-  void trust_client();
+  /// Without what protects a server from its clients, but for what was given: the only one is the program that started
+  /// this one. Throws a usage error for flags of a port, and at a terminal.
+  void trust_client(const CLI::App& app);
 };
 
 }  // namespace quintet::serve

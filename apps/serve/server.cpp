@@ -85,7 +85,6 @@ void serve_sockets(Service& service, ServeFlags& flags) {
 }  // namespace
 
 void run_server(ServeFlags flags, const Ranks& ranks, const gin::CommandLine& line) {
-  if (flags.pipe) flags.trust_client();
   flags.service.hosts = HostNames(flags.allowed_hosts);
   if (!flags.keys_file.empty()) flags.service.keys = ApiKeys(flags.keys_file);
 

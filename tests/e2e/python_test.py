@@ -5,14 +5,17 @@ import gc
 import json
 import os
 import pathlib
+import pty
 import re
 import shutil
 import signal
 import struct
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import threading
+import unittest.mock
 
 import e2e
 from e2e import QUINTET, ROOT, quintet, tiny
@@ -74,6 +77,8 @@ def test_answers_are_those_of_the_command(folder):
         assert sampled == model.generate(TEXTS, temperature=1.0, seed=5, max_tokens=12)
         assert model.generate(TEXTS[:1], logprobs=2, max_tokens=4)[0].logprobs["token_logprobs"]
         assert "".join(model.stream(TEXTS[0], max_tokens=12)) == answers[0]
+        assert model.generate(TEXTS[:1], max_tokens=12, stop=answers[0][:1] + "☃") == answers[:1] != [""]
+        refused(q.UsageError, ["n:", "2"], model.stream, TEXTS[0], n=2)
 
 
 def test_tokens_come_back(folder):
@@ -83,8 +88,10 @@ def test_tokens_come_back(folder):
             ids = model.tokenize(text, add_special_tokens=False)
             assert model.detokenize(ids) == text, (text, ids)
         assert model.tokenize("a") == [*model.tokenize("a", add_special_tokens=False), 1]
-        refused(q.UsageError, ["token"], model.detokenize, [model.vocab_size])
+        for wrong in (model.vocab_size, -1, 2**32 + 5):
+            refused(q.UsageError, ["token", str(wrong)], model.detokenize, [wrong])
         refused(TypeError, ["ids"], model.detokenize, ["a"])
+        refused(TypeError, ["ids"], model.detokenize, [1.7])
 
 
 def test_scores_are_those_of_the_command(folder):
@@ -114,6 +121,9 @@ def test_embeddings_are_those_of_the_command(folder):
             said = json.loads(quintet("generate", f"--model_dir={trained()}", "--embed=mean", text).out)
             numpy.testing.assert_allclose(said["embedding"], mean, atol=1e-6)
         assert model.embed([]).shape == (0, model.width)
+        library = q._library
+        refused(q.UsageError, ["encoding_format", "base64"], library.begun, "embed", model._handle, library.texts(["a"], "inputs"), 1,
+                b'{"encoding_format": "base64"}')
 
 
 def test_threads_share_a_model(folder):
@@ -177,10 +187,11 @@ def interrupt():
 threading.Thread(target=interrupt).start()
 try:
     model.generate(["a"], **{ENDLESS!r})
-except KeyboardInterrupt:
-    print("interrupted", len(model.generate(["a"], max_tokens=1)))
+except KeyboardInterrupt as error:
+    kept = error  # as a REPL does
+    print("interrupted", len(next(model.stream("a", **{ENDLESS!r}))) > 0)
 """).stdout
-    assert said == "interrupted 1\n", said
+    assert said == "interrupted True\n", said
 
 
 def test_wrong_input_is_said(folder):
@@ -195,6 +206,11 @@ def test_wrong_input_is_said(folder):
     refused(q.UsageError, ["quantise"], q.Model, trained(), quantise="int8")
     refused(q.UsageError, ["TRIAN_STEPS"], q.Model, trained(), gin={"TRIAN_STEPS": 3})
     refused(TypeError, ["PathLike"], q.Model, 3)
+    refused(q.UsageError, ["--host, --idle_seconds", "--pipe"], q.Model, trained(), host="0.0.0.0", idle_seconds=9)
+    refused(q.UsageError, ["--threads"], q.Model, trained(), threads=False)
+    with q.Model(trained(), max_prompts=2, max_queue=2) as model:
+        refused(q.UsageError, ["3", "2"], model.generate, ["a"] * 3)
+        assert len(model.generate(["a"] * 2, max_tokens=1)) == 2
     with q.Model(trained(), max_prompt_tokens=16) as model:
         refused(TypeError, ["inputs", "str"], model.generate, "one text")
         refused(TypeError, ["inputs[1]", "int"], model.generate, ["a", 7])
@@ -209,6 +225,22 @@ def test_wrong_input_is_said(folder):
     refused(q.UsageError, ["closed"], model.generate, ["a"])
     refused(q.UsageError, ["closed"], model.tokenize, "a")
     model.close()
+
+
+def test_a_terminal_is_no_pipe(folder):
+    ours, theirs = pty.openpty()
+    for command, streams in ((["serve", "--pipe", f"--model_dir={trained()}"], {"stdin": theirs, "stdout": subprocess.DEVNULL}),
+                             (["data", "batches", "number_words"], {"stdin": subprocess.DEVNULL, "stdout": theirs})):
+        done = subprocess.run([QUINTET, *command], **streams, stderr=subprocess.PIPE, timeout=60 * e2e.PATIENCE)
+        assert done.returncode == 2 and b"terminal" in done.stderr, done
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_flags_of_another_part_of_data_are_refused(folder):
+    for command, words in (("show number_words --batch_size=4 --use_cached", "--batch_size, --use_cached"),
+                           ("batches number_words --num=2", "--num"), ("list --epochs=2", "--epochs"), ("list number_words", "task")):
+        assert words in quintet("data", *command.split(), expect=2).err, command
 
 
 def test_a_model_closed_while_others_wait(folder):
@@ -233,16 +265,49 @@ def test_a_model_closed_while_others_wait(folder):
     assert len(errors) == 3 and all("closed" in str(error) for error in errors), errors
 
 
+def children():
+    return pathlib.Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+
+
 def test_a_killed_process_is_an_error(folder):
     q = package()
     model = q.Model(trained())
-    children = pathlib.Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     stream = model.stream("words: 1", max_tokens=1000, logit_bias={"1": -100})
     next(stream)
-    os.kill(int(children[-1]), signal.SIGKILL)
+    os.kill(int(children()[-1]), signal.SIGKILL)
     refused(q.EnvironmentFault, ["signal 9", "quintet"], lambda: list(stream))
     refused(q.EnvironmentFault, ["signal 9"], model.generate, ["a"])
     model.close()
+
+
+def test_a_process_that_hangs_is_ended(folder):
+    model = package().Model(trained())
+    process = children()[-1]
+    os.kill(int(process), signal.SIGSTOP)
+    in_time(lambda: model.close() or [True])
+    assert process not in children()
+
+
+def test_a_program_that_reaps_its_children_sees_errors(folder):
+    package()
+    gin = lines_task(folder)
+    said = run_python(f"""
+import os, quintet, signal
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+def batches():
+    return len(list(quintet.data.batches("words", batch_size=8, pack=False, gin_file={str(gin)!r})))
+print(batches())
+with open({str(folder / "lines.tsv")!r}, "a") as file:
+    file.write("one column\\n")
+for call in (batches, lambda: quintet.Model({str(folder / "nowhere")!r})):
+    try:
+        print("no error", call())
+    except quintet.QuintetError as error:
+        print(error)
+with quintet.Model({str(trained())!r}) as model:
+    print(len(model.generate(["a"], max_tokens=1)))
+""").stdout.splitlines()
+    assert said[0] == "7" and "lines.tsv" in said[1] and f"{folder}/nowhere" in said[2] and said[3] == "1", said
 
 
 def run_python(text, environment=None, expect=0):
@@ -254,10 +319,14 @@ def run_python(text, environment=None, expect=0):
 
 def test_a_forked_process_opens_its_own(folder):
     q = package()
-    with q.Model(trained()) as model:
+    with q.Model(trained(), **ONE_AT_A_TIME) as model:
+        stream = model.stream("words: 1", **ENDLESS)
+        waiting = threading.Thread(target=lambda: refused(q.UsageError, ["closed"], list, stream))
+        waiting.start()
         child = os.fork()
         if child == 0:
             code = 1
+            signal.alarm(30 * e2e.PATIENCE)
             try:
                 refused(q.UsageError, [str(os.getppid()), "forked"], model.generate, ["a"])
                 model.close()
@@ -266,6 +335,7 @@ def test_a_forked_process_opens_its_own(folder):
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert len(model.generate(["a"], max_tokens=1)) == 1
+    waiting.join()
 
 
 def test_each_rank_of_a_job_has_its_own_model(folder):
@@ -313,6 +383,21 @@ def test_other_versions_are_refused(folder):
     assert "9.9.9" in said and str(program) in said, said
 
 
+def test_the_library_is_beside_the_program(folder):
+    package()
+    for name in ("bin/quintet", f"lib/elsewhere/{LIBRARY.name}"):
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text("none")
+    (folder / "bin" / "quintet").chmod(0o755)
+    for place in ("lib", "lib64", f"lib/{sysconfig.get_config_var('MULTIARCH') or ''}"):
+        (folder / place).mkdir(exist_ok=True)
+        (folder / place / LIBRARY.name).symlink_to(LIBRARY)
+        said = run_python("from quintet import _library\nprint(_library.library()._name)",
+                          {"QUINTET_LIBRARY": None, "QUINTET_PROGRAM": str(folder / "bin" / "quintet")}).stdout
+        assert said == f"{folder / place / LIBRARY.name}\n", (place, said)
+        (folder / place / LIBRARY.name).unlink()
+
+
 LINES = [f"w{i} {'v' * (i % 7)}" for i in range(50)]
 
 
@@ -340,6 +425,14 @@ def test_batches_are_the_tasks_examples(folder):
     assert (tokens == 1).sum() == 100 and len(packed) < 14  # an end for each example
     again = list(q.data.batches("words", shuffle=True, seed=3, epochs=2, **asked))
     assert all((one[name] == two[name]).all() for one, two in zip(packed, again) for name in one)
+    shared, lengths = q.data.batches("words", shuffle=True, seed=3, epochs=2, **asked), []
+    threads = [threading.Thread(target=lambda: lengths.extend((batch["encoder_input_tokens"] == 1).sum() for batch in shared))
+               for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(lengths) == len(packed) and sum(lengths) == 100, lengths
     endless = q.data.batches("words", epochs=None, **asked)
     for _ in range(20):
         next(endless)
@@ -379,8 +472,16 @@ def test_a_trainer_calls_back(folder):
 
     assert q.Trainer(model_dir=run, gin=longer, callback=stop, **flags).run() is False
     assert len(steps) == 1 and 20 <= steps[0] < 1000, steps
+    # What a run wrote after its last checkpoint is cut off when it resumes, and neither told nor missed.
     last = max(int(path.name.partition("_")[2]) for path in run.glob("checkpoint_*"))
-    assert q.Trainer(model_dir=run, gin=dict(gin, TRAIN_STEPS=last + 1), **flags).run() is True
+    kept = json.loads((run / f"checkpoint_{last}" / "MANIFEST.json").read_text())["state"]["metrics_bytes"]
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 7, "loss": 1}\n')
+    seen.clear()
+    with unittest.mock.patch("quintet.trainer._LOOK_SECONDS", 60):  # it looks once, at the end
+        assert q.Trainer(model_dir=run, gin=dict(gin, TRAIN_STEPS=last + 1), callback=note, **flags).run() is True
+    written = [json.loads(line) for line in (run / "metrics.jsonl").read_bytes()[kept:].splitlines()]
+    assert [(name, step) for name, step, _ in seen] == [(one.get("run", ""), one["step"]) for one in written] and seen, (seen, written)
 
     def broken(name, step, numbers):
         raise KeyError(name)
