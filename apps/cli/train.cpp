@@ -73,7 +73,7 @@ int run_train(std::span<char* const> args) {
   if (!cli.parse(left) || !flags.launch.check()) return 0;
   gin_line.files.insert(gin_line.files.begin(), files.begin(), files.end());
   QT_CHECK(!gin_line.files.empty() || !gin_line.bindings.empty(),
-           "quintet train: no configuration; name a gin file");
+           "quintet train: no configuration; name a gin file, as FILE or with --gin_file=FILE");
   return run_training(flags, gin_line, fmt::format("{}", fmt::join(args, "\n")));
 }
 

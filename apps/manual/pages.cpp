@@ -50,11 +50,14 @@ std::string options_of(const CLI::App& app, const std::string& group) {
   std::string text;
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_group() != group) continue;
-    const FlagText flag = flag_text(*option, option->get_positional());
-    const std::string facts = flag.facts.empty() ? "" : " (" + flag.facts + ")";
-    text += fmt::format(".TP\n\\fB{}\\fR{}\n{}\n", roff(flag.names),
-                        flag.kind.empty() ? "" : " \\fI" + roff(flag.kind) + "\\fR",
-                        roff(option->get_description() + facts));
+    for (const bool positional : {true, false}) {  // a model may be given either way
+      if (!(positional ? option->get_positional() : option->nonpositional())) continue;
+      const FlagText flag = flag_text(*option, positional);
+      const std::string facts = flag.facts.empty() ? "" : " (" + flag.facts + ")";
+      text += fmt::format(".TP\n\\fB{}\\fR{}\n{}\n", roff(flag.names),
+                          flag.kind.empty() ? "" : " \\fI" + roff(flag.kind) + "\\fR",
+                          roff(option->get_description() + facts));
+    }
   }
   return text;
 }
