@@ -133,6 +133,16 @@ def test_slurm_goes_on_with_the_nodes_that_are_left_and_then_queues_again(folder
         assert len(stubs.starts()) == (4 if code == 6 else 1), stubs.starts()
 
 
+def test_ranks_that_srun_could_not_launch_are_no_success(folder):
+    stubs = Stubs(folder, [(0, "srun: error: task 0 launch failed: Unspecified error"), (0, "trained")])
+    done = sbatch(stubs)
+    assert done.returncode == 0 and len(stubs.starts()) == 2, done
+    (folder / "always").mkdir()
+    stubs = Stubs(folder / "always", [(0, "srun: error: task 0 launch failed: Unspecified error")])
+    done = sbatch(stubs, QUINTET_RETRIES="1")
+    assert done.returncode == 6 and len(stubs.starts()) == 2 and requeued(stubs), done
+
+
 def test_slurms_tasks_get_a_gpu_each(folder):
     stubs = Stubs(folder, [(0, "")])
     stubs.write("nvidia-smi", "#!/bin/sh\ncase \"$*\" in *index*) seq 0 3 ;; *bus_id*) echo 00000000:FF:00.0 ;; esac\n")

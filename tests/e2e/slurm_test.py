@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 
 import e2e
 from e2e import ROOT, steps_of, tiny, wait_for
@@ -24,7 +25,7 @@ SlurmUser=root
 SlurmdUser=root
 AuthInfo=socket={folder}/munge/socket,cred_expire=5
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={spool}
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd.pid
 ProctrackType=proctrack/linuxproc
@@ -55,11 +56,12 @@ def free_ports(count):
 @contextlib.contextmanager
 def slurm(folder):
     """The environment of commands for a Slurm of this machine; its daemons end with the block."""
-    for name in ("munge", "state", "spool"):
+    for name in ("munge", "state"):
         (folder / name).mkdir()
+    spool = tempfile.mkdtemp(prefix="slurm-")  # PMIx's socket is in it: a path of at most 107 characters
     (folder / "munge").chmod(0o755)
     (folder / "slurm.conf").write_text(
-        CONFIGURATION.format(host=socket.gethostname().split(".")[0], ports=free_ports(2), folder=folder))
+        CONFIGURATION.format(host=socket.gethostname().split(".")[0], ports=free_ports(2), folder=folder, spool=spool))
     environment = dict(os.environ, SLURM_CONF=str(folder / "slurm.conf"), QUINTET=e2e.QUINTET)
     munge = folder / "munge"
     subprocess.run([command("mungekey"), f"--keyfile={munge}/key"], check=True)
@@ -78,6 +80,7 @@ def slurm(folder):
             for process in reversed(daemons):
                 process.send_signal(signal.SIGTERM)
                 process.wait(60)
+            shutil.rmtree(spool)
 
 
 def said(environment, *words, check=True):
@@ -100,7 +103,7 @@ def test_a_job_that_is_requested_to_end_saves_and_is_queued_again(folder):
             return said(environment, "scontrol", "show", "--oneliner", "job", job)
 
         try:
-            wait_for(lambda: steps_of(folder / "run") or "JobState=FAILED" in state(), 60)
+            wait_for(lambda: steps_of(folder / "run") or "JobState=FAILED" in state() or "JobState=COMPLETED" in state(), 60)
             said(environment, "scancel", "--signal=USR1", job)  # what Slurm itself sends before a time limit
             wait_for(lambda: "Restarts=1" in state() or "JobState=COMPLETED" in state(), 60)
             text = output.read_text()
