@@ -22,6 +22,7 @@ struct Options {
   ComputeFlags compute;
   std::string name, output, dtype = "float32";
   double memory_gib = 0;
+  int repeats = 3;
 };
 
 bool parse(std::span<char* const> args, Options& options) {
@@ -38,6 +39,10 @@ bool parse(std::span<char* const> args, Options& options) {
   app.add_option("--memory_gib", options.memory_gib,
                  "of a rank; default: the GPU's, or its share of the host's")
       ->check(CLI::Range(0.001, 1e9));
+  app.add_option("--repeats", options.repeats,
+                 "runs of the training steps that ops are timed in, whose medians count; fewer "
+                 "take less time")
+      ->check(CLI::Range(1, 1000));
   options.compute.add_to(app);
   options.ranks.add_to(app);
   return cli.parse(args);
@@ -50,12 +55,12 @@ struct Measured {
   int64_t per_host = 1;
 };
 
-Measured measure(Comm& comm, const std::string& dtype) {
+Measured measure(Comm& comm, const Options& options) {
   Measured measured;
   measured.collectives = measure_collectives(comm);
   measured.overlap = measure_overlap(comm);
   measured.per_host = std::ranges::count(comm.hosts(), comm.hosts().front());
-  measured.ops = measure_ops(comm, dtype);
+  measured.ops = measure_ops(comm, options.dtype, options.repeats);
   return measured;
 }
 
@@ -151,7 +156,7 @@ int run_bench_cluster(std::span<char* const> args) {
   check_dtype_flag("cluster", options.dtype);
   Measured measured;
   options.ranks.run([&](Comm& comm) {
-    Measured of_rank = measure(comm, options.dtype);
+    Measured of_rank = measure(comm, options);
     if (comm.rank() == 0) measured = std::move(of_rank);
   });
   if (!options.ranks.leads()) return 0;

@@ -16,7 +16,6 @@
 namespace quintet {
 namespace {
 
-constexpr int kRepeats = 3;
 constexpr int64_t kSteps = 4;
 
 using PlannedOps = std::map<std::string, StepClock::OpTotal, std::less<>>;
@@ -88,11 +87,12 @@ std::vector<double> seconds_of(const StepProfile& step, const PlannedOps& planne
 
 /// The ops of a layout's step. Ranks wait for the slowest at every collective, whichever it is then: an op takes as long
 /// as on that one. What is between them, the host's work and memory that it clears, is of ops' calls and bytes, too.
-void sample_step(const LayoutCase& what, const TrainingLayout& layout, Comm& comm, double overhead,
-                 const OpTime& copy, Samples& samples, std::vector<OpSample>& host) {
+void sample_step(const LayoutCase& what, const TrainingLayout& layout, Comm& comm, int repeats,
+                 double overhead, const OpTime& copy, Samples& samples,
+                 std::vector<OpSample>& host) {
   const PlannedOps planned = planned_ops(what, layout);
   std::vector<std::vector<double>> of_steps(planned.size() + 1);
-  for (int i = 0; i < kRepeats; ++i) {
+  for (int i = 0; i < repeats; ++i) {
     std::vector<StepProfile> steps;
     measure_layout(what, layout, comm, kSteps, &steps);
     for (const StepProfile& step : steps) {
@@ -210,7 +210,7 @@ OpTime fit_op_time(const std::vector<OpSample>& samples) {
   return time;
 }
 
-OpMeasurements measure_ops(Comm& comm, const std::string& dtype) {
+OpMeasurements measure_ops(Comm& comm, const std::string& dtype, int repeats) {
   OpMeasurements measured;
   measured.products = measure_products(comm, dtype);
   for (const auto& [m, k, n, seconds] : measured.products)
@@ -223,7 +223,7 @@ OpMeasurements measure_ops(Comm& comm, const std::string& dtype) {
   std::vector<OpSample> host;
   for (const LayoutCase& what : sample_cases(comm, dtype))
     for (const TrainingLayout& layout : all_layouts(comm.size()))
-      sample_step(what, layout, comm, overhead, copy, samples, host);
+      sample_step(what, layout, comm, repeats, overhead, copy, samples, host);
   const OpTime between = host.empty() ? OpTime{} : fit_op_time(host);
   measured.launch = between.call;
   for (const auto& [name, of_op] : samples) {

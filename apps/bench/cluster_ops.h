@@ -35,6 +35,7 @@ struct OpMeasurements {
 };
 
 /// All ranks of `comm` work at once, as in training; medians of the slowest rank of each step. dtype: float32, or bfloat16 on a GPU.
-OpMeasurements measure_ops(Comm& comm, const std::string& dtype);
+/// repeats: runs of the steps of a layout, at least 1.
+OpMeasurements measure_ops(Comm& comm, const std::string& dtype, int repeats);
 
 }  // namespace quintet

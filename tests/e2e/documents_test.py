@@ -63,6 +63,7 @@ def shortened(block, folder, port):
     """A block as CI runs it."""
     block = block.replace("/tmp/", f"{folder}/").replace('"$PWD/build:$PATH"', '"$PATH"').replace("t5_1_1_small --b", "t5_1_1_tiny --b")
     block = re.sub(r"^scripts/quickstart.*$", f"scripts/quickstart --steps=10 --model_dir={folder}/quickstart", block, flags=re.M)
+    block = block.replace("bench cluster --ranks=2", "bench cluster --ranks=2 --repeats=1")
     block = re.sub(r"^scripts/test.*$", "", block, flags=re.M)  # it is what runs this
     block = re.sub(r"^scripts/tutorial_text$",
                    f"scripts/tutorial_text --out={folder}/tutorial --vocab_size=70 --pretrain_steps=6 "
@@ -237,6 +238,10 @@ def test_every_example_of_help_runs(folder):
         short = short.replace("byt5-small", str(ROOT / "tests/fixtures/huggingface/byt5"))
         if "bench layouts" in short:
             short += ("" if ".gin" in short or "--model" in short else " --model=t5_1_1_tiny") + " --batch=8 --inputs=16 --targets=8 --steps=1"
+        if "bench cluster" in short:
+            short += " --repeats=1"
+        if "t5_1_1/small.gin" in short:
+            short += "".join(f" --gin.network.T5Config.{size}=1" for size in ("num_encoder_layers", "num_decoder_layers"))
         if "bench data" in short:
             short += " --seconds=0.1"
         if "train " in short and "--model_dir" in short:
