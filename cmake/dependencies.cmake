@@ -25,6 +25,11 @@ endfunction()
 quintet_import(dnnl libdnnl-dev dnnl)  # its own CMake package insists on OpenCL, which nothing here needs
 quintet_import(boost_context libboost-context-dev boost_context)
 quintet_import(hdf5_serial libhdf5-dev hdf5_serial)  # by name: CMake's module may find the MPI one, which wants mpi.h everywhere
+find_path(QUINTET_HISTEDIT histedit.h)
+find_library(QUINTET_LIBRARY_edit NAMES edit)
+if(QUINTET_NEEDS_EDIT OR (QUINTET_HISTEDIT AND QUINTET_LIBRARY_edit))  # needed by an installed package that was built with it
+  quintet_import(edit libedit-dev edit)
+endif()
 quintet_import(protobuf libprotobuf-dev libprotobuf-lite.a)  # static and hidden: cmake/protobuf.cmake says why
 # Dependencies stand behind what depends on them. --as-needed: few programs need SentencePiece.
 set_property(TARGET Quintet::protobuf PROPERTY INTERFACE_LINK_LIBRARIES sentencepiece sentencepiece_train)

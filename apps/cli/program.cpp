@@ -42,7 +42,7 @@ void print_usage(std::FILE* stream) {
              "quintet {}: trains, fine-tunes, evaluates and runs T5-family models.\n\n"
              "Usage: quintet VERB [flags]\n\nVerbs:\n",
              kVersion);
-  for (const Verb& verb : kVerbs) fmt::print(stream, "  {:<10} {}\n", verb.name, verb.summary);
+  for (const Verb& verb : kVerbs) fmt::print(stream, "  {:<11} {}\n", verb.name, verb.summary);
   fmt::print(stream, "\nExamples:\n");
   for (const Verb& verb : kVerbs) fmt::print(stream, "  {}\n", verb.example);
   fmt::print(stream,

@@ -30,6 +30,8 @@
        "quintet report /tmp/numbers --output=/tmp/numbers.html")                           \
   VERB(generate, "generates text, scores or embeddings with a trained model",              \
        "quintet generate --model_dir=/tmp/numbers --beams=4 'words: 1234'")                \
+  VERB(interactive, "trains, asks and evaluates a model by commands, typed or piped",      \
+       "quintet interactive /tmp/numbers")                                                 \
   VERB(serve, "serves a model over HTTP: OpenAI's completions interface, a web page",      \
        "quintet serve --model_dir=/tmp/numbers --port=8000")                               \
   VERB(config, "prints the configuration that gin files and flags result in",              \

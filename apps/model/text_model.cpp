@@ -1,5 +1,6 @@
 #include "apps/model/text_model.h"
 
+#include "apps/model/trained_dataset.h"
 #include "checkpoint/huggingface/config.h"
 #include "data/batches/batches.h"
 #include "data/huggingface/huggingface_vocabulary.h"
@@ -44,17 +45,11 @@ std::vector<int32_t> TextModel::eos_ids() const {
 /// Target length and whether inputs end with EOS, from the data the run was trained or evaluated
 /// on.
 void TextModel::learn_from_the_runs_task() {
-  for (const char* name : {"infer_eval_dataset_cfg", "train_dataset_cfg"}) {
-    const std::string binding = std::string("t5x.train.train.") + name;
-    if (trained_.session->config().query(binding) == nullptr) continue;
-    const gin::Value value = trained_.session->config().evaluate(binding);
-    if (value.is_none()) continue;
-    const auto dataset = gin::as<data::DatasetConfig>(value, {name});
-    if (const auto length = data::find_length(dataset.task_feature_lengths, "targets"))
-      answer_length_ = *length;
-    learn_from(dataset);
-    return;
-  }
+  const auto dataset = dataset_of_run(trained_.session->config());
+  if (!dataset) return;
+  if (const auto length = data::find_length(dataset->task_feature_lengths, "targets"))
+    answer_length_ = *length;
+  learn_from(*dataset);
 }
 
 /// T5X's runs may name tasks that only their Python knows.

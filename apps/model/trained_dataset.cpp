@@ -1,9 +1,24 @@
 #include "apps/model/trained_dataset.h"
 
+#include <algorithm>
+#include <array>
+
 #include "apps/config/gin_flags.h"
 #include "apps/flags/command_line.h"
 
 namespace quintet {
+
+std::optional<data::DatasetConfig> dataset_of_run(const gin::Config& config, bool to_train) {
+  std::array names = {"infer_eval_dataset_cfg", "train_dataset_cfg"};
+  if (to_train) std::ranges::reverse(names);
+  for (const char* name : names) {
+    const std::string binding = std::string("t5x.train.train.") + name;
+    if (config.query(binding) == nullptr) continue;
+    if (const gin::Value value = config.evaluate(binding); !value.is_none())
+      return gin::as<data::DatasetConfig>(value, {name});
+  }
+  return std::nullopt;
+}
 
 void TrainedDatasetFlags::add_to(CLI::App& app) {
   const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 40);

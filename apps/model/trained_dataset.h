@@ -11,6 +11,10 @@ class App;
 
 namespace quintet {
 
+/// What the run was evaluated by decoding on, or trained on (`to_train`: the other way round); none: its configuration
+/// says neither.
+std::optional<data::DatasetConfig> dataset_of_run(const gin::Config& config, bool to_train = false);
+
 struct TrainedDatasetFlags {
   std::string model_dir, checkpoint = "latest", task, split;
   int64_t batch_size = 0;

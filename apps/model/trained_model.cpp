@@ -43,6 +43,7 @@ Place place_with_config(const fs::path& named) {
 }
 
 Place place_of(const fs::path& path, bool has_config) {
+  if (path.empty() && has_config) return {};
   const fs::path named = local_path(path.string());
   QT_CHECK_AS(ExitCode::kData, fs::is_directory(named) || format_at(named) != nullptr,
               "{}: no such folder; name a model directory or a checkpoint", named.string());
@@ -80,13 +81,15 @@ TrainedModel open_trained_model(const fs::path& path, const gin::CommandLine& li
   TrainedModel trained;
   trained.model_dir = place.model_dir;
   trained.config = place.config;
-  use_copies_of(trained.model_dir);
+  if (!trained.model_dir.empty()) use_copies_of(trained.model_dir);
   gin::CommandLine all = line;
   if (all.files.empty()) all.files = {place.config.string()};
   all.bindings = with_no_data(place, line.bindings);
-  trained.session = std::make_unique<GinSession>(
-      all, EntryPoints{},
-      GinSession::Options{.trained = place.config.string(), .allow_commands = !line.files.empty()});
+  trained.session =
+      std::make_unique<GinSession>(all, EntryPoints{},
+                                   GinSession::Options{.macros = {"MODEL_DIR"},
+                                                       .trained = place.config.string(),
+                                                       .allow_commands = !line.files.empty()});
   trained.model = model_in(trained.session->config(), all.files.back());
   warn_of_dtype(*trained.model);
   check_ids(*trained.model);

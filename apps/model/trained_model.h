@@ -31,8 +31,8 @@ enum class Load { nothing, to_generate, part, all };
 
 /// `path`: a model directory of ours or T5X's, a checkpoint of any program, or a Hugging Face directory.
 /// `line`: gin bindings over its config.gin or config.json; files instead of it, which bind MODEL or
-/// train_script.train.model. Throws kData when there is no configuration or no checkpoint, or it does not fit
-/// or was trained with other vocabularies.
+/// train_script.train.model. Without a path they are all there is: a model with new parameters. Throws kData when there is
+/// no configuration or no checkpoint, or it does not fit or was trained with other vocabularies.
 TrainedModel open_trained_model(const std::filesystem::path& path,
                                 const gin::CommandLine& line = {}, Load load = Load::all);
 

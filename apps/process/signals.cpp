@@ -21,8 +21,9 @@ namespace {
 std::atomic<int> g_received = 0;  // what a handler may touch is global by nature; others read it
 static_assert(std::atomic<int>::is_always_lock_free);
 std::array<struct sigaction, kStopSignals.size()> g_former;
-std::atomic<pid_t> g_sender = 0;  // of the first signal
-sem_t g_asked;                    // posted then
+std::atomic<pid_t> g_sender = 0;             // of the first signal
+sem_t g_asked;                               // posted then
+std::atomic<bool> g_stops_commands = false;  // Ctrl-C: StopRequests::let_interrupts_stop_commands()
 
 const char* name_of_signal(int number) {
   switch (number) {
@@ -45,8 +46,9 @@ bool is_repeated(int number) { return number == SIGHUP || number == SIGXCPU; }
 
 void on_signal(int number, siginfo_t* info, void*) {
   const int saved = errno;  // of whatever this interrupts
-  if (g_received != 0 && is_repeated(number)) return;
-  if (g_received != 0 && !is_repeated(g_received)) {
+  const bool stops_command = g_stops_commands && g_received == SIGINT;  // and not the process
+  if (g_received != 0 && is_repeated(number) && !stops_command) return;
+  if (g_received != 0 && !is_repeated(g_received) && !stops_command) {
     constexpr char kMessage[] = "\nsecond signal: quitting without saving\n";
     (void)!write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1);
     _exit(128 + number);
@@ -56,7 +58,8 @@ void on_signal(int number, siginfo_t* info, void*) {
   sem_post(&g_asked);
   constexpr char kMessage[] =
       "\nstopping: finishing what was begun and saving; again to quit at once\n";
-  (void)!write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1);
+  if (!g_stops_commands || number != SIGINT)
+    (void)!write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1);
   errno = saved;
 }
 
@@ -108,6 +111,7 @@ StopRequests::~StopRequests() {
   for (size_t i = 0; i < kStopSignals.size(); ++i)
     sigaction(kStopSignals[i], &g_former[i], nullptr);
   g_sender = 0;
+  g_stops_commands = false;
   mpi::release_launcher();
   // What follows the first one must not kill the process, whose work is saved, on its way to exit 75.
   if (is_repeated(g_received))
@@ -124,6 +128,16 @@ std::optional<std::string> StopRequests::reason() {
   }
   if (file_seen_) return "the file " + stop_file_.string();
   return std::nullopt;
+}
+
+void StopRequests::let_interrupts_stop_commands() { g_stops_commands = true; }
+
+bool StopRequests::take_interrupt() {
+  int interrupt = SIGINT;
+  if (!g_received.compare_exchange_strong(interrupt, 0)) return false;
+  g_sender = 0;
+  mpi::release_launcher();
+  return true;
 }
 
 void StopRequests::clear_stop_file() const {

@@ -173,7 +173,8 @@ void restore(TrainRun& run, const BatchSourceFn& batch_source) {
     // Another model altogether is reported in a few lines.
     load_arrays(*checkpoint, *run.trainer, {.shown = 3});
     run.trainer->restored(run.state.step, run.state.skipped_updates);
-    run.batches->restore(run.state.data_position);
+    if (!run.state.data_position.empty())  // of commands (apps/interactive): the data begins
+      run.batches->restore(run.state.data_position);
     run.stop_early = restore_actions(run.config.actions, run.state.actions);
     run.saved_step = run.state.step;
   } else if (run.config.checkpoint.restore && !run.config.checkpoint.restore->path.empty()) {

@@ -51,8 +51,8 @@ std::string Summarizer::run_train_actions(const std::map<std::string, double>& v
   }
 }
 
-void Summarizer::summarize() {
-  if (run_.step() == window_first_step_) return;
+std::map<std::string, double> Summarizer::summarize() {
+  if (run_.step() == window_first_step_) return {};
   std::map<std::string, double> values = values_of(run_.state.window);
   const double now = now_seconds();
   values.merge(timing_of({now - window_started_, run_.step() - window_first_step_,
@@ -79,6 +79,7 @@ void Summarizer::summarize() {
   run_.state.window.clear();
   window_started_ = now;
   window_first_step_ = run_.step();
+  return values;
 }
 
 std::string Summarizer::detail() const {

@@ -31,8 +31,8 @@ class Summarizer {
   void add_drawn(const data::DrawnExamples& drawn);
   /// Time that is no training time: of an evaluation.
   void leave_out(double seconds) { window_started_ += seconds; }
-  /// Writes what was added since the last call, and runs TRAIN's actions. Nothing if no step was made.
-  void summarize();
+  /// Writes what was added since the last call, and runs TRAIN's actions; what was written. Nothing if no step was made.
+  std::map<std::string, double> summarize();
   /// Loss and accuracy of the last step, for the progress line.
   std::string detail() const;
 

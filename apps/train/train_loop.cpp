@@ -3,6 +3,7 @@
 #include "apps/train/restorer.h"
 #include "apps/train/run_files.h"
 #include "runtime/base/execution_context.h"
+#include "runtime/metrics/metrics_log.h"
 
 namespace quintet {
 
@@ -19,12 +20,43 @@ int TrainLoop::run() {
   return code;
 }
 
-int TrainLoop::run_steps() {
+void TrainLoop::open(bool keep_records) {
   summarizer_.emplace(run_, non_finite_);
   restore(run_, batch_source_);
+  if (keep_records)
+    run_.state.metrics_bytes =
+        MetricsLog::bytes_before_step(run_.config.model_dir / "metrics.jsonl", run_.step() + 1);
   write_run_files(run_);
   evaluations_ = std::make_unique<Evaluations>(run_);
   summarizer_->ready();
+}
+
+std::map<std::string, double> TrainLoop::advance(int64_t steps) {
+  run_.total_steps = run_.step() + steps;
+  run_.progress = std::make_unique<Progress>("train", run_.step(), run_.total_steps,
+                                             Progress::from_environment());
+  run_.state.window.clear();  // of steps before an error, or of the run that is gone on with
+  summarizer_->begin_window();
+  while (run_.step() < run_.total_steps && !train_step()) run_.checkpoints->poll();
+  const std::map<std::string, double> metrics = summarizer_->summarize();
+  run_.progress->finish();
+  run_.summaries->flush();
+  return metrics;
+}
+
+void TrainLoop::save() {
+  const int64_t saved = run_.saved_step;
+  try {
+    saver_.save_end();
+    run_.checkpoints->finish();
+  } catch (...) {
+    run_.saved_step = saved;  // it is not: the next save tries again
+    throw;
+  }
+}
+
+int TrainLoop::run_steps() {
+  open(false);
   show_progress();
   if (!run_.resumed)
     saver_.save(false);  // written beside the first steps; without it the run ends at once

@@ -7,6 +7,7 @@
 // What it does at a step depends on the step alone, so a run that was stopped and started again
 // writes the same metrics and the same checkpoints as one that was not (P4 of the fault table).
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,6 +31,16 @@ class TrainLoop {
   /// Trains to the end (0) or until asked to stop (75). Throws kNonFinite after ten skipped updates
   /// in a row or one that left a number that is not finite, kDisk when saving fails for good.
   int run();
+
+  /// In parts, for who decides between steps what comes next (apps/interactive): open() first; the configuration's
+  /// number of steps and its periods play no part. `keep_records`: of the step that is gone on from, those in
+  /// metrics.jsonl that are newer than its checkpoint stay; run() writes them again.
+  void open(bool keep_records);
+  /// So many further steps, fewer if asked to stop; the metrics of their summary. Throws what run() throws.
+  std::map<std::string, double> advance(int64_t steps);
+  /// A checkpoint of this step on disk, unless there is one. Throws kNonFinite if it must not be, kDisk if it cannot.
+  void save();
+  TrainRun& state() { return run_; }
 
  private:
   int run_steps();

@@ -33,10 +33,11 @@ header benchmark/benchmark.h libbenchmark-dev
 header boost/context/detail/fcontext.hpp libboost-context-dev
 header boost/beast/http/parser.hpp libboost-dev
 "
-# Faster with them, possible without.
+# Better with them, possible without.
 QUINTET_WANTS="
 command ninja ninja-build
 command ccache ccache
+header histedit.h libedit-dev
 "
 
 say() { printf '%s\n' "$*" >&2; }
@@ -75,7 +76,7 @@ bootstrap_packages() {
     if ! command -v sudo >/dev/null || ! sudo -n true 2>/dev/null; then as_root="none"; fi
   fi
   if ! command -v apt-get >/dev/null || [ "$as_root" = none ]; then
-    [ -n "$needs" ] || { say "setup: ninja and ccache would make the build faster; going on without"; return 0; }
+    [ -n "$needs" ] || { say "setup: ninja and ccache would make the build faster, libedit-dev lets lines be edited; going on without"; return 0; }
     say "setup: missing: $needs"
     say "setup: run this as root, then start again:"
     say "  apt-get update && apt-get install --no-install-recommends $needs"

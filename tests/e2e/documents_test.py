@@ -176,6 +176,7 @@ def example_files(folder):
     quintet(*e2e.tiny(model, 10))
     (folder / "questions.jsonl").write_text('{"inputs": "words: 17"}\n')
     (folder / "questions.txt").write_text("words: 17\n")
+    (folder / "commands.txt").write_text("train 2 name: one => 1\npredict name: one\n")
     (folder / "q.jsonl").write_text('{"inputs": "words: 17"}\n')
     for name in ("train", "validation"):
         lines = [{"question": f"number {i}", "answer": i, "topic": "ab"[i % 2]} for i in range(20)]

@@ -27,6 +27,7 @@ def commands(folder, run):
     (folder / "words.tsv").write_text("a\tb\nc\td\n")
     (folder / "task.gin").write_text(e2e.WORDS_TASK.format(folder=folder))
     (folder / "questions").write_text("words: 1\nwords: 2\nwords: 3\n")
+    (folder / "lines").write_text("predict words: 1\n")
     generate = ["generate", f"--model_dir={run}", "--max_decode_len=4"]
     size = ["--model=t5_1_1_tiny", "--batch=2", "--inputs=8", "--targets=4"]
     return {
@@ -46,6 +47,8 @@ def commands(folder, run):
         "convert": [["convert", f"--model_dir={run}", "--quantize=int8", "--report", "--task=number_to_words", "--num_examples=2"]],
         "finetune": [["finetune", run, f"--train={folder}/words.tsv", f"--validation={folder}/words.tsv", "--input=a", "--target=b",
                       f"--output_dir={folder}/tuned", "--steps=2", "--dry_run"]],
+        "interactive": [["interactive", run, f"--commands={folder}/lines"],
+                        ["interactive", run, f"--commands={folder}/lines", "--format=json"]],
         "report": [["report", run, f"--output={folder}/report.html"]],
         "man": [["man"], ["man", "train"]], "completion": [["completion", "bash"]],
         "infer": [], "serve": [],  # results are files, answers
