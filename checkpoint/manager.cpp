@@ -22,6 +22,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/files/posix_file.h"
+#include "runtime/base/process/messages.h"
 #include "runtime/base/thread.h"
 
 namespace quintet {
@@ -85,7 +86,7 @@ struct CheckpointManager::Impl {
     if (options.warn)
       options.warn(text);
     else
-      fmt::print(stderr, "warning: {}\n", text);
+      write_warning(text);
   }
   Outcome write(int64_t step, const SlicesWhenReady& ready, const std::string& state_json);
   void write_beside(int64_t step, SlicesWhenReady ready, const std::string& state_json);

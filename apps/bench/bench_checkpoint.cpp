@@ -12,6 +12,7 @@
 #include "apps/bench/bench.h"
 #include "apps/flags/command_line.h"
 #include "apps/flags/compute_flags.h"
+#include "apps/flags/result_format.h"
 #include "apps/train/state/device_snapshot.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_reader.h"
@@ -146,7 +147,9 @@ int run_bench_checkpoint(std::span<char* const> args) {
       ->check(CLI::Range(1, 100'000));
   cli.app().add_option("--saves", options.saves, "number of saves")->check(CLI::Range(2, 1000));
   ComputeFlags compute;
+  ResultFormat format;
   compute.add_to(cli.app());
+  format.add_to(cli.app());
   if (!cli.parse(args)) return 0;
   compute.start();
   const std::filesystem::path folder =
@@ -162,13 +165,6 @@ int run_bench_checkpoint(std::span<char* const> args) {
   } const removal{folder};
   const Measured m = measure(options, folder);
   const double megabytes = m.bytes / 1e6;
-  fmt::print(stderr,
-             "{:.0f} MB in {} tensors\nstall      {:8.4f} s  ({:.2f} x one copy; first save {:.4f} "
-             "s)\ncopied     {:8.4f} s  ({:.2f} x one copy)\nwrite      {:8.4f} s  {:.0f} MB/s, in "
-             "the background\nrestore    "
-             "{:8.4f} s  {:.0f} MB/s, every byte checked\n",
-             megabytes, options.tensors, m.stall, m.stall / m.copy, m.first_stall, m.copied,
-             m.copied / m.copy, m.write, megabytes / m.write, m.restore, megabytes / m.restore);
   const nlohmann::ordered_json json = {{"bench", "checkpoint"},
                                        {"megabytes", megabytes},
                                        {"tensors", options.tensors},
@@ -180,7 +176,13 @@ int run_bench_checkpoint(std::span<char* const> args) {
                                        {"write_megabytes_per_second", megabytes / m.write},
                                        {"restore_seconds", m.restore},
                                        {"restore_megabytes_per_second", megabytes / m.restore}};
-  fmt::print("{}\n", json.dump());
+  format.print_object(json.dump());
+  format.print_text(fmt::format(
+      "{:.0f} MB in {} tensors\nstall      {:8.4f} s  ({:.2f} x one copy; first save {:.4f} "
+      "s)\ncopied     {:8.4f} s  ({:.2f} x one copy)\nwrite      {:8.4f} s  {:.0f} MB/s, in "
+      "the background\nrestore    {:8.4f} s  {:.0f} MB/s, every byte checked\n",
+      megabytes, options.tensors, m.stall, m.stall / m.copy, m.first_stall, m.copied,
+      m.copied / m.copy, m.write, megabytes / m.write, m.restore, megabytes / m.restore));
   return 0;
 }
 

@@ -10,6 +10,7 @@
 #include "apps/bench/dtype_flag.h"
 #include "apps/bench/rank_bench.h"
 #include "apps/flags/command_line.h"
+#include "apps/flags/result_format.h"
 #include "runtime/base/files/atomic_file.h"
 
 namespace quintet {
@@ -20,6 +21,7 @@ using OrderedJson = nlohmann::ordered_json;
 struct Options {
   RankBench ranks;
   ComputeFlags compute;
+  ResultFormat format;
   std::string name, output, dtype = "float32";
   double memory_gib = 0;
   int repeats = 3;
@@ -44,6 +46,7 @@ bool parse(std::span<char* const> args, Options& options) {
                  "take less time")
       ->check(CLI::Range(1, 1000));
   options.compute.add_to(app);
+  options.format.add_to(app);
   options.ranks.add_to(app);
   return cli.parse(args);
 }
@@ -125,10 +128,10 @@ OrderedJson cluster_json(const Options& options, const Measured& measured) {
   return json;
 }
 
-void print(const Measured& measured) {
-  const auto line = [](OrderedJson json) {
+void print(const ResultFormat& format, const Measured& measured) {
+  const auto line = [&](OrderedJson json) {
     json.emplace("bench", "cluster");
-    fmt::print("{}\n", json.dump());
+    format.print_object(json.dump());
   };
   for (const auto& [m, k, n, seconds] : measured.ops.products)
     line({{"product", {m, k, n}},
@@ -160,10 +163,11 @@ int run_bench_cluster(std::span<char* const> args) {
     if (comm.rank() == 0) measured = std::move(of_rank);
   });
   if (!options.ranks.leads()) return 0;
-  print(measured);
+  print(options.format, measured);
   atomic_write_file(options.output, cluster_json(options, measured).dump(1) + "\n");
-  fmt::print(stderr, "{} ranks, {:.3g} TFLOP/s, {:.3g} GB/s: {}\n", options.ranks.size(),
-             measured.ops.flops * 1e-12, measured.ops.bytes * 1e-9, options.output);
+  options.format.print_text(fmt::format("{} ranks, {:.3g} TFLOP/s, {:.3g} GB/s: {}\n",
+                                        options.ranks.size(), measured.ops.flops * 1e-12,
+                                        measured.ops.bytes * 1e-9, options.output));
   return 0;
 }
 

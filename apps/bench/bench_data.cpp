@@ -12,6 +12,7 @@
 
 #include "apps/bench/bench.h"
 #include "apps/flags/command_line.h"
+#include "apps/flags/result_format.h"
 #include "data/batches/batches.h"
 #include "data/cache/cache_writer.h"
 #include "data/examples/random.h"
@@ -39,6 +40,7 @@ struct Options {
   int64_t virtual_shards = 1;
   double seconds = 5;
   bool pack = true, prepare = false;
+  ResultFormat format;
   bool is_lm() const { return objective == "lm"; }
   std::vector<std::string> features() const {
     return is_lm() ? std::vector<std::string>{"decoder_target_tokens"}
@@ -242,6 +244,7 @@ bool parse(std::span<char* const> args, Options& options) {
   app.add_option("--resume_steps", options.resume_steps,
                  "time resuming from a position so many one-row batches in");
   app.add_flag("--no_pack", padded, "pad rows instead of packing");
+  options.format.add_to(app);
   if (!cli.parse(args)) return false;
   options.pack = !padded;
   if (options.targets == 0) options.targets = options.is_lm() ? 512 : 114;
@@ -280,15 +283,15 @@ void measure_data_ranks(const Options& options, const mpi::Session& session) {
   for (const auto start = Clock::now(); (seconds = seconds_since(start)) < options.seconds;)
     counts.add(*client.next(), options);
   const double tokens = static_cast<double>(counts.tokens) / seconds;
-  fmt::print(stderr, "{} data ranks, {} virtual shards: {:.0f} tokens/s\n", ranks.count,
-             options.virtual_shards, tokens);
   const nlohmann::ordered_json json = {{"bench", "data"},
                                        {"source", options.source},
                                        {"data_ranks", ranks.count},
                                        {"virtual_shards", options.virtual_shards},
                                        {"tokens_per_second", tokens},
                                        {"wall_seconds", seconds}};
-  fmt::print("{}\n", json.dump());
+  options.format.print_object(json.dump());
+  options.format.print_text(fmt::format("{} data ranks, {} virtual shards: {:.0f} tokens/s\n",
+                                        ranks.count, options.virtual_shards, tokens));
 }
 
 /// Prints what `options.seconds` of reading batches come to.
@@ -306,9 +309,6 @@ void measure(const Options& options) {
     counts.add(*batches.next(), options);
   const auto& [rows, tokens, examples] = counts;
   const double wall = seconds_since(wall_start);
-  fmt::print(stderr, "{} from {}: {:.0f} examples/s, {:.0f} tokens/s\n", vocabulary->description(),
-             options.source, static_cast<double>(examples) / seconds,
-             static_cast<double>(tokens) / seconds);
   nlohmann::ordered_json json = {{"bench", "data"},
                                  {"source", options.source},
                                  {"objective", options.objective},
@@ -326,7 +326,10 @@ void measure(const Options& options) {
     json["resume_steps"] = options.resume_steps;
     json["resume_seconds"] = time_of_resuming(options, task);
   }
-  fmt::print("{}\n", json.dump());
+  options.format.print_object(json.dump());
+  options.format.print_text(fmt::format(
+      "{} from {}: {:.0f} examples/s, {:.0f} tokens/s\n", vocabulary->description(), options.source,
+      static_cast<double>(examples) / seconds, static_cast<double>(tokens) / seconds));
 }
 
 }  // namespace

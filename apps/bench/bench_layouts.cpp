@@ -46,6 +46,7 @@ bool parse(const std::vector<std::string>& args, Options& options) {
   app.add_option("--report", options.report, "write an HTML page to this file")
       ->transform(mapped_path);
   options.bench.compute.add_to(app);
+  options.bench.format.add_to(app);
   options.ranks.add_to(app);
   options.microbatches.add_microbatches_to(app);
   options.microbatches.add_to(app);
@@ -98,13 +99,10 @@ void print(const Options& options, const Measured& measured) {
   const std::string ranks = fmt::format("{} {}", options.ranks.size(), options.ranks.carrier());
   const LayoutRow* best = best_of(measured.rows);
   for (const LayoutRow& row : measured.rows)
-    fmt::print(
-        "{}\n",
-        layout_json(
-            row, &row == best,
-            {{"bench", "layouts"}, {"model", bench.model}, {"device", device}, {"ranks", ranks}}));
-  flush_output();  // the table does not land in a line of the results
-  fmt::print(stderr, "{}", layout_table(measured.rows));
+    bench.format.print_object(layout_json(
+        row, &row == best,
+        {{"bench", "layouts"}, {"model", bench.model}, {"device", device}, {"ranks", ranks}}));
+  bench.format.print_text(layout_table(measured.rows));
   if (options.report.empty()) return;
   atomic_write_file(
       options.report,

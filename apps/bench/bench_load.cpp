@@ -10,6 +10,7 @@
 #include "apps/flags/command_line.h"
 #include "apps/flags/compute_flags.h"
 #include "apps/flags/quantize_flag.h"
+#include "apps/flags/result_format.h"
 #include "apps/model/predictor.h"
 #include "apps/model/trained_model.h"
 #include "apps/model/weights/stored_parameters.h"
@@ -26,6 +27,7 @@ struct Options {
   int64_t repeat = 3, inputs = 16;
   QuantizeFlag quantize;
   ComputeFlags compute;
+  ResultFormat format;
 };
 
 /// Seconds of each part; the least of all repetitions.
@@ -144,18 +146,12 @@ int run_bench_load(std::span<char* const> args) {
   app.add_option("--inputs", options.inputs, "tokens of the input")->check(CLI::Range(1, 100'000));
   options.quantize.add_to(app);
   options.compute.add_to(app);
+  options.format.add_to(app);
   if (!cli.parse(args)) return 0;
   options.compute.start();
   Measured m;
   for (int64_t i = 0; i < options.repeat; ++i) measure(options, m);
   const double usable = m.open + m.pack, megabytes = m.bytes / 1e6;
-  fmt::print(
-      stderr,
-      "{:.0f} MB\ncat          {:8.4f} s  {:.0f} MB/s\nopen         {:8.4f} s\nread         "
-      "{:8.4f} s  {:.2f} x cat, with open\npack         {:8.4f} s, which reads, too\nusable    "
-      "   {:8.4f} s  {:.2f} x cat\nfirst token  {:8.4f} s after that\n",
-      megabytes, m.cat, megabytes / m.cat, m.open, m.read, (m.open + m.read) / m.cat, m.pack,
-      usable, usable / m.cat, m.first_token);
   const nlohmann::ordered_json json = {{"bench", "load"},
                                        {"model_dir", options.model_dir},
                                        {"megabytes", megabytes},
@@ -165,7 +161,13 @@ int run_bench_load(std::span<char* const> args) {
                                        {"pack_seconds", m.pack},
                                        {"usable_seconds", usable},
                                        {"first_token_seconds", m.first_token}};
-  fmt::print("{}\n", json.dump());
+  options.format.print_object(json.dump());
+  options.format.print_text(fmt::format(
+      "{:.0f} MB\ncat          {:8.4f} s  {:.0f} MB/s\nopen         {:8.4f} s\nread         "
+      "{:8.4f} s  {:.2f} x cat, with open\npack         {:8.4f} s, which reads, too\nusable    "
+      "   {:8.4f} s  {:.2f} x cat\nfirst token  {:8.4f} s after that\n",
+      megabytes, m.cat, megabytes / m.cat, m.open, m.read, (m.open + m.read) / m.cat, m.pack,
+      usable, usable / m.cat, m.first_token));
   return 0;
 }
 

@@ -45,6 +45,7 @@ bool parse_bench_options(const std::string& what, const std::string& summary,
   app.add_option("--steps", options.steps, "timed steps")->check(positive);
   add_dtype_flag(app, options.dtype);
   options.compute.add_to(app);
+  options.format.add_to(app);
   app.add_flag("--profile", options.profile, "time and bytes of each op, on stderr");
   if (generates) {
     app.add_option("--beams", options.beams, "1: greedy")->check(positive);
@@ -161,9 +162,10 @@ void time_steps(const std::string& what, const BenchOptions& options, int64_t to
       {"peak_bytes", peak_resident_bytes()},
       {"tensor_bytes", Device::current().memory().peak_bytes()}};
   json.update(counts_json(counts, options.steps));
-  fmt::print("{}\n", json.dump());
-  fmt::print(stderr, "{} {}: {:.1f} tokens/s, {:.3f} s a step (median {:.3f}), peak {} MiB\n", what,
-             model, rate, least, median, peak_resident_bytes() >> 20);
+  options.format.print_object(json.dump());
+  options.format.print_text(
+      fmt::format("{} {}: {:.1f} tokens/s, {:.3f} s a step (median {:.3f}), peak {} MiB\n", what,
+                  model, rate, least, median, peak_resident_bytes() >> 20));
   if (options.profile)
     fmt::print(stderr, "{}\n",
                profile.table(options.steps, std::accumulate(seconds.begin(), seconds.end(), 0.0)));

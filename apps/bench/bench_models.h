@@ -9,6 +9,7 @@
 
 #include "apps/flags/compute_flags.h"
 #include "apps/flags/quantize_flag.h"
+#include "apps/flags/result_format.h"
 #include "apps/plan/model_case.h"
 #include "models/decoding/network/parameter_source.h"
 #include "models/network.h"
@@ -25,6 +26,7 @@ struct BenchOptions : ModelCase {
   double dropout = 0;                      // train only
   std::vector<std::string> examples = {};  // train only: INPUTS/TARGETS each, packed into rows
   ComputeFlags compute;
+  ResultFormat format;
   QuantizeFlag quantize = {};  // generate only
   bool profile = false;
   std::string launcher = {};  // before the program's name in the example of --help

@@ -11,6 +11,7 @@
 #include "apps/bench/dtype_flag.h"
 #include "apps/flags/command_line.h"
 #include "apps/flags/compute_flags.h"
+#include "apps/flags/result_format.h"
 #include "models/layers.h"
 #include "runtime/base/clock.h"
 #include "runtime/execution/tape.h"
@@ -21,6 +22,7 @@ namespace {
 
 struct OpBench {
   ComputeFlags compute;
+  ResultFormat format;
   std::string dtype = "float32";
   int64_t steps = 20;
 
@@ -28,6 +30,7 @@ struct OpBench {
     add_dtype_flag(app, dtype);
     app.add_option("--steps", steps, "timed repetitions")->check(CLI::Range(1, 100000));
     compute.add_to(app);
+    format.add_to(app);
   }
   void start(const char* what) const {
     compute.start();
@@ -73,9 +76,9 @@ struct OpBench {
     json["dtype"] = dtype;
     json["seconds"] = {{"min", least}, {"median", median}};
     json["tflops"] = flops / median * 1e-12;
-    fmt::print("{}\n", json.dump());
-    fmt::print(stderr, "{}: {:.3f} ms, {:.2f} TFLOP/s\n", what, median * 1e3,
-               flops / median * 1e-12);
+    format.print_object(json.dump());
+    format.print_text(
+        fmt::format("{}: {:.3f} ms, {:.2f} TFLOP/s\n", what, median * 1e3, flops / median * 1e-12));
   }
 };
 

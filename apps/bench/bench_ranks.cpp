@@ -169,14 +169,13 @@ int run_bench_ranks(std::span<char* const> args) {
       {"faster", faster},
       {"bound", bound},
       {"of_bound", faster / bound}};
-  fmt::print("{}\n", json.dump());
-  fmt::print(
-      stderr,
+  options.format.print_object(json.dump());
+  options.format.print_text(fmt::format(
       "{} of {} ranks: {:.1f} tokens/s and {:.1f} GB/s, of one {:.1f} and {:.1f}: {:.2f} times as "
       "fast, {:.2f} of the bandwidth's {:.2f}\n",
       options.model, ranks.size(), median(compared.all().tokens),
       median(compared.all().bandwidth) / 1e9, median(compared.one().tokens),
-      median(compared.one().bandwidth) / 1e9, faster, faster / bound, bound);
+      median(compared.one().bandwidth) / 1e9, faster, faster / bound, bound));
   return 0;
 }
 

@@ -14,7 +14,7 @@ int run_eval(std::span<char* const> args) {
   std::vector<std::string> left(args.begin(), args.end());
   gin::CommandLine gin_line = extract_data_command_line(left);
   EvaluationFlags flags;
-  CommandLine cli("eval", "Computes a task's metrics for checkpoints: JSON lines on stdout.",
+  CommandLine cli("eval", "Computes a task's metrics for checkpoints.",
                   "quintet eval --model_dir=/tmp/numbers --samples=10\n"
                   "quintet eval --model_dir=/tmp/numbers --checkpoint=all --task=number_to_words\n"
                   "mpirun -n 4 quintet eval --gin_file=my_eval.gin");
@@ -38,7 +38,8 @@ int run_eval(std::span<char* const> args) {
     }
     return run_evaluation(
         evaluation_config_of(trained, flags), ranks,
-        [&](const data::DatasetConfig& set) { return trained.session->task(set); }, flags.samples);
+        [&](const data::DatasetConfig& set) { return trained.session->task(set); }, flags.samples,
+        flags.format);
   }
   flags.partitions.bind(gin_line);
   const auto prepare = [&](GinSession& session) {
@@ -53,7 +54,7 @@ int run_eval(std::span<char* const> args) {
                            return run_evaluation(
                                std::move(config), ranks,
                                [&](const data::DatasetConfig& set) { return session.task(set); },
-                               flags.samples);
+                               flags.samples, flags.format);
                          });
 }
 

@@ -21,6 +21,7 @@
 #include "apps/process/version.h"
 #include "runtime/base/check.h"
 #include "runtime/base/nearest.h"
+#include "runtime/base/process/messages.h"
 #include "runtime/mpi/session.h"
 
 namespace quintet {
@@ -86,14 +87,14 @@ int dispatch(std::span<char* const> args) {
 /// A rank that fails ends the job. All of them may have met the same: the first says it.
 [[noreturn]] void end_job(int rank, const std::string& message, ExitCode code) {
   if (rank > 0) std::this_thread::sleep_for(std::chrono::milliseconds(500));
-  const std::string text = fmt::format("error: rank {}: {}\n", rank, message);
-  std::fputs((rank > 0 ? text : "error: " + message + "\n").c_str(), stderr);
+  const std::string text = fmt::format("{}rank {}: {}\n", error_label(), rank, message);
+  std::fputs((rank > 0 ? text : error_label() + message + "\n").c_str(), stderr);
   mpi::Session::fail(code);
 }
 
 int report(const std::string& message, ExitCode code) {
   if (const auto rank = mpi::Session::rank_of_process()) end_job(*rank, message, code);
-  std::fputs(("error: " + message + "\n").c_str(), stderr);
+  std::fputs((error_label() + message + "\n").c_str(), stderr);
   return static_cast<int>(code);
 }
 

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "runtime/base/check.h"
+#include "runtime/base/process/messages.h"
 #include "runtime/mpi/session.h"
 
 namespace quintet {
@@ -38,9 +39,8 @@ class Watched {
   }
   std::nullopt_t missing(const char* what, const std::vector<std::string>& known) {
     if (!has_warned_ && mpi::Session::rank_of_process().value_or(0) == 0)
-      fmt::print(stderr,
-                 "warning: {}: there is no {} of '{}' here, so it does nothing; there are: {}\n",
-                 action_, what, name(), fmt::join(known, ", "));
+      print_warning("{}: there is no {} of '{}' here, so it does nothing; there are: {}", action_,
+                    what, name(), fmt::join(known, ", "));
     has_warned_ = true;
     return std::nullopt;
   }

@@ -10,6 +10,7 @@
 #include "kernels/device.h"
 #include "models/configurables.h"
 #include "runtime/base/check.h"
+#include "runtime/base/process/messages.h"
 #include "runtime/configurables/configurables.h"
 #include "runtime/gin/config_state.h"
 #include "runtime/gin/syntax/error.h"
@@ -266,7 +267,7 @@ void check_effects(const gin::Config& config, const std::string& trained) {
     if (b.verdict != kWarned && !lenient)
       refused.push_back(fmt::format("{}: cannot be asked for: {}", what, b.reason));
     else if (leads && (trained.empty() || !b.place.starts_with(trained + ":")))
-      fmt::print(stderr, "warning: {} has no effect: {}\n", what, b.reason);
+      print_warning("{} has no effect: {}", what, b.reason);
   }
   if (!refused.empty()) gin::throw_problems(refused);
 }
@@ -280,20 +281,20 @@ void warn_of_dtype(const ConfiguredModel& model) {
   const std::string& dtype = model.model->spec().dtype;
   if (dtype != "float32" && Device::current().is_cpu() &&
       mpi::Session::rank_of_process().value_or(0) == 0)
-    fmt::print(stderr,
-               "warning: {}: dtype = '{}' has no effect on a CPU, which computes in float32; bind "
-               "'float32', or compute on a GPU (--device)\n",
-               model.name, dtype);
+    print_warning(
+        "{}: dtype = '{}' has no effect on a CPU, which computes in float32; bind "
+        "'float32', or compute on a GPU (--device)",
+        model.name, dtype);
 }
 
 void warn_of_ignored(const RestoreCheckpointConfig& restore, const gin::Arguments& args) {
   if (mpi::Session::rank_of_process().value_or(0) != 0) return;
   const std::string& verb = args.target().name;
   if (restore.restore_dataset)
-    fmt::print(stderr,
-               "warning: {}: restore_dataset = True has no effect: data are read from their "
-               "beginning\n",
-               verb);
+    print_warning(
+        "{}: restore_dataset = True has no effect: data are read from their "
+        "beginning",
+        verb);
 }
 
 }  // namespace quintet

@@ -37,11 +37,16 @@ void print_samples(const data::TaskOutputs& outputs, int64_t samples) {
   }
 }
 
-void print_metrics(int64_t step, const std::string& task, size_t examples,
-                   const data::MetricValues& metrics) {
-  nlohmann::ordered_json json = {{"step", step}, {"task", task}, {"examples", examples}};
-  for (const auto& [name, value] : scalars_of(metrics)) json[name] = json_number(value);
-  fmt::print("{}\n", json.dump());
+void print_metrics(const ResultFormat& format, nlohmann::ordered_json of, const std::string& title,
+                   const nlohmann::ordered_json& metrics) {
+  of.update(metrics);
+  format.print_object(of.dump());
+  std::string text = title + "\n";
+  for (const auto& [name, value] : metrics.items())
+    text +=
+        fmt::format("  {:<30} {}\n", name,
+                    value.is_number() ? fmt::format("{:.6g}", value.get<double>()) : value.dump());
+  format.print_text(text);
 }
 
 struct Loaded {
@@ -95,7 +100,8 @@ bool losses_packed(const BaseModel& model, const SharedMemoryGroup* group) {
 /// Teacher-forced losses, to stdout and as training does. False if asked to stop.
 bool evaluate_losses(const LossEvaluator& evaluator, const ConfiguredModel& configured,
                      const Loaded& loaded, const std::function<bool()>& stop,
-                     const data::Peers& peers, bool leads, Summaries& summaries) {
+                     const data::Peers& peers, bool leads, Summaries& summaries,
+                     const ResultFormat& format) {
   QT_CHECK(loaded.weights.type == WeightType::f32,
            "eval_script.evaluate.training_evaluator_cls: losses are computed in float32 alone; "
            "bind None, or leave --quantize");
@@ -112,19 +118,26 @@ bool evaluate_losses(const LossEvaluator& evaluator, const ConfiguredModel& conf
   if (!leads) return true;
   for (const auto& [task, values] : *metrics) {
     summaries.write("training_eval/" + task.substr(0, 113), step, values);
-    nlohmann::ordered_json json = {{"step", step}, {"training_eval", task}};
+    nlohmann::ordered_json losses;
     for (const auto& [name, value] : values)
-      if (!name.starts_with("timing/")) json[name] = json_number(value);
-    fmt::print("{}\n", json.dump());
+      if (!name.starts_with("timing/")) losses[name] = json_number(value);
+    print_metrics(format, {{"step", step}, {"training_eval", task}},
+                  fmt::format("training_eval/{}, step {}", task, step), losses);
   }
   return true;
 }
 
 void report(const EvaluationConfig& config, int64_t step, const std::vector<data::TaskOutputs>& all,
-            int64_t samples, Summaries& summaries) {
+            int64_t samples, Summaries& summaries, const ResultFormat& format) {
   for (const data::TaskOutputs& outputs : all) {
     print_samples(outputs, samples);
-    print_metrics(step, outputs.task->name(), outputs.examples->size(), outputs.metrics);
+    nlohmann::ordered_json metrics;
+    for (const auto& [name, value] : scalars_of(outputs.metrics))
+      metrics[name] = json_number(value);
+    const std::string& task = outputs.task->name();
+    const size_t examples = outputs.examples->size();
+    print_metrics(format, {{"step", step}, {"task", task}, {"examples", examples}},
+                  fmt::format("{}, step {}, {} examples", task, step, examples), metrics);
   }
   log_metrics(config.evaluator, step, all, summaries,
               [](const std::string& line) { fmt::print(stderr, "{}\n", line); });
@@ -135,7 +148,7 @@ void report(const EvaluationConfig& config, int64_t step, const std::vector<data
 }  // namespace
 
 int run_evaluation(EvaluationConfig config, const Ranks& ranks, const ProviderOf& provider_of,
-                   int64_t samples) {
+                   int64_t samples, const ResultFormat& format) {
   StopRequests stop({});
   const auto asked = [&] { return ranks.highest(stop.reason() ? 1 : 0) > 0; };
   const InferenceRanks division(ranks, model_ranks_of(config.partitioner.num_partitions, ranks));
@@ -171,8 +184,8 @@ int run_evaluation(EvaluationConfig config, const Ranks& ranks, const ProviderOf
                            "loss or network of its own");
       evaluator.emplace(*provider, config.dataset, config.model, config.evaluator);
     }
-    if (losses &&
-        !evaluate_losses(*losses, *config.model, *loaded, asked, peers, ranks.leads(), *summaries))
+    if (losses && !evaluate_losses(*losses, *config.model, *loaded, asked, peers, ranks.leads(),
+                                   *summaries, format))
       return static_cast<int>(ExitCode::kSavedRunAgain);
     const int64_t step = loaded->checkpoint->step();
     const auto metrics = evaluator->run(step, asked, loaded->weights);
@@ -182,7 +195,7 @@ int run_evaluation(EvaluationConfig config, const Ranks& ranks, const ProviderOf
         "quintet eval: no task of '{}' has both a metric and a split '{}'; --split names another",
         provider->name(), config.dataset.split);
     if (!ranks.leads()) continue;
-    report(config, step, evaluator->outputs(), samples, *summaries);
+    report(config, step, evaluator->outputs(), samples, *summaries, format);
     log.add(folder);
   }
   summaries->close();

@@ -4,16 +4,16 @@
 #include <filesystem>
 
 #include "apps/config/evaluation_config.h"
+#include "apps/flags/result_format.h"
 #include "apps/input/run_data.h"
 #include "apps/process/ranks.h"
 
 namespace quintet {
 
-/// Evaluates every checkpoint that `restore` means, in order of step, and prints a JSON object a line on
-/// stdout: {"step", "task", "examples", metrics...}; `samples` predictions a task beside the right answers
+/// Evaluates every checkpoint that `restore` means, in order of step, and prints in `format` an object: {"step", "task", "examples", metrics...}; `samples` predictions a task beside the right answers
 /// on stderr. All ranks call it: they take the batches by turns, the first writes what one rank
 /// alone would. Returns an exit code, 75 if a rank was asked to stop.
 int run_evaluation(EvaluationConfig config, const Ranks& ranks, const ProviderOf& provider_of,
-                   int64_t samples);
+                   int64_t samples, const ResultFormat& format);
 
 }  // namespace quintet

@@ -8,6 +8,7 @@
 #include "apps/flags/launch_flags.h"
 #include "apps/flags/partitions_flag.h"
 #include "apps/flags/quantize_flag.h"
+#include "apps/flags/result_format.h"
 #include "apps/model/trained_dataset.h"
 #include "apps/process/ranks.h"
 
@@ -21,6 +22,7 @@ struct EvaluationFlags {
   QuantizeFlag quantize;
   ComputeFlags compute;
   LaunchFlags launch;
+  ResultFormat format;
   RankFlags ranks;
 
   void add_to(CLI::App& app);

@@ -8,6 +8,7 @@
 #include "apps/train/train_memory.h"
 #include "kernels/device.h"
 #include "runtime/base/check.h"
+#include "runtime/base/process/messages.h"
 
 namespace quintet {
 namespace {
@@ -73,10 +74,10 @@ int64_t microbatches_that_fit(const std::string& text, const gin::CommandLine& d
           parts, static_cast<double>(bytes) / kMib, static_cast<double>(free) / kMib);
     return parts;
   }
-  fmt::print(stderr,
-             "warning: even row by row a step needs {:.0f} MiB, of {:.0f} MiB that are free; lower "
-             "--max_input_length and --max_target_length, or take a smaller model\n",
-             static_cast<double>(bytes) / kMib, static_cast<double>(free) / kMib);
+  print_warning(
+      "even row by row a step needs {:.0f} MiB, of {:.0f} MiB that are free; lower "
+      "--max_input_length and --max_target_length, or take a smaller model",
+      static_cast<double>(bytes) / kMib, static_cast<double>(free) / kMib);
   return batch_size;
 }
 

@@ -8,6 +8,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/nearest.h"
+#include "runtime/base/process/messages.h"
 
 namespace quintet {
 namespace {
@@ -89,24 +90,23 @@ void warn_of_data(const FinetuneData& data, const FinetunePlan& plan) {
   const auto tell = [&](const char* what, const std::vector<int64_t>& lengths, int64_t most) {
     const auto count = longer(lengths, most);
     if (count > 0)
-      fmt::print(stderr,
-                 "warning: {} of {} {} are longer than {} tokens and are cut; the longest has {}\n",
-                 count, lengths.size(), what, most, FinetuneSplit::percentile(lengths, 1));
+      print_warning("{} of {} {} are longer than {} tokens and are cut; the longest has {}", count,
+                    lengths.size(), what, most, FinetuneSplit::percentile(lengths, 1));
   };
   tell("training inputs", data.train.input_lengths, plan.input_length);
   tell("training targets", data.train.target_lengths, plan.target_length);
   tell("validation targets", data.validation.target_lengths, plan.target_length);
   if (data.overlap > 0)
-    fmt::print(stderr,
-               "warning: {} of {} validation examples are training examples, too, first {}: "
-               "metrics look better than they are\n",
-               data.overlap, data.validation.size(), data.first_overlap);
+    print_warning(
+        "{} of {} validation examples are training examples, too, first {}: "
+        "metrics look better than they are",
+        data.overlap, data.validation.size(), data.first_overlap);
   for (const auto& [target, uses] : data.validation.targets)
     if (!plan.labels.empty() && !data.train.targets.contains(target))
-      fmt::print(stderr,
-                 "warning: {}: the label '{}' of {} validation examples is no training "
-                 "example's\n",
-                 uses.first, target, uses.count);
+      print_warning(
+          "{}: the label '{}' of {} validation examples is no training "
+          "example's",
+          uses.first, target, uses.count);
 }
 
 }  // namespace quintet

@@ -9,6 +9,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/files/posix_file.h"
 #include "runtime/base/formats/json.h"
+#include "runtime/base/process/messages.h"
 
 namespace quintet {
 namespace {
@@ -86,7 +87,7 @@ void warn_of_others(const Json& json, const std::set<std::string>& read, bool ha
     const bool acts_there =
         known != kNotTaken.end() && found != nlohmann::json::parse(known->second);
     if (!found.is_null() && (foreign || acts_there))
-      fmt::print(stderr, "warning: {} = {} has no effect here\n", member.path(), found.dump());
+      print_warning("{} = {} has no effect here", member.path(), found.dump());
   }
 }
 

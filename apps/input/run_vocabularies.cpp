@@ -7,6 +7,7 @@
 #include "runtime/base/files/atomic_file.h"
 #include "runtime/base/files/posix_file.h"
 #include "runtime/base/formats/crc32c.h"
+#include "runtime/base/process/messages.h"
 
 namespace quintet {
 namespace {
@@ -139,10 +140,10 @@ void check_recorded(const CheckpointReader& checkpoint, const data::VocabularyRe
   const std::string where = checkpoint.folder().string();
   const auto recorded = recorded_vocabularies(checkpoint);
   if (!recorded && speaks)
-    fmt::print(stderr,
-               "warning: {}: does not say with which vocabularies it was trained (an older quintet "
-               "saved it); they are not compared\n",
-               where);
+    print_warning(
+        "{}: does not say with which vocabularies it was trained (an older quintet "
+        "saved it); they are not compared",
+        where);
   if (!recorded) return;
   for (const auto& [name, vocabulary] : now) {
     const auto then = recorded->find(name);

@@ -16,6 +16,7 @@
 #include "runtime/base/files/posix_file.h"
 #include "runtime/base/formats/json.h"
 #include "runtime/base/nearest.h"
+#include "runtime/base/process/messages.h"
 
 namespace quintet {
 namespace {
@@ -168,7 +169,7 @@ class Interpreter {
       if (json())
         print({{"error", where + error.what()}, {"code", static_cast<int>(error.code())}});
       flush_output();
-      fmt::print(stderr, "error: {}{}\n", where, error.what());
+      fmt::print(stderr, "{}{}{}\n", error_label(), where, error.what());
     }
   }
 

@@ -8,6 +8,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/nearest.h"
+#include "runtime/base/process/messages.h"
 #include "runtime/mpi/session.h"
 
 namespace quintet {
@@ -138,10 +139,10 @@ SourceNames apply_assignment_map(const AssignmentMap& map, const std::set<std::s
   for (const auto& [name, source] : others) {
     if (dropped.contains(name)) continue;
     if (const auto [at, is_new] = result.insert_or_assign(name, source); !is_new && speaks())
-      fmt::print(stderr,
-                 "warning: {}: the checkpoint has {} itself and no rule reads that: it is taken, "
-                 "as in T5X\n",
-                 map.where, name);
+      print_warning(
+          "{}: the checkpoint has {} itself and no rule reads that: it is taken, "
+          "as in T5X",
+          map.where, name);
   }
   // Two names may have one source; those that no rule changes keep theirs though another took it.
   for (const std::string& name : model)

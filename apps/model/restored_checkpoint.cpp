@@ -5,6 +5,7 @@
 #include "apps/model/assignment_map.h"
 #include "apps/model/quantized_model.h"
 #include "checkpoint/arrays/half.h"
+#include "runtime/base/process/messages.h"
 
 namespace quintet {
 namespace {
@@ -154,9 +155,9 @@ std::string initialized_text(const std::vector<std::string>& names) {
   constexpr size_t kShown = 8;
   const std::vector<std::string> shown(names.begin(),
                                        names.begin() + std::min(names.size(), kShown));
-  return fmt::format(
-      "warning: {} arrays are not read from the checkpoint and have initial values: {}{}\n",
-      names.size(), fmt::join(shown, ", "), names.size() > kShown ? ", .." : "");
+  return fmt::format("{}{} arrays are not read from the checkpoint and have initial values: {}{}\n",
+                     warning_label(), names.size(), fmt::join(shown, ", "),
+                     names.size() > kShown ? ", .." : "");
 }
 
 }  // namespace quintet

@@ -58,12 +58,12 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Cluster& cluster
                                 cluster.link_gb_per_s, cluster.network_gb_per_s_per_host)}};
 }
 
-void print_table(const std::vector<LayoutRow>& rows, const LayoutRow* best) {
-  flush_output();  // it does not land in a line of the results
-  fmt::print(stderr, "{}", layout_table(rows));
-  fmt::print(stderr, "{}\n",
-             best == nullptr ? "no layout runs and fits"
-                             : fmt::format("take {} {}", best->layout.name(), best->flags));
+void print_table(const ResultFormat& format, const std::vector<LayoutRow>& rows,
+                 const LayoutRow* best) {
+  format.print_text(layout_table(rows) +
+                    (best == nullptr
+                         ? "no layout runs and fits\n"
+                         : fmt::format("take {} {}\n", best->layout.name(), best->flags)));
 }
 
 }  // namespace
@@ -86,10 +86,7 @@ void ClusterPlan::add_to(CLI::App& app) {
                "with --cluster: microbatches, remat and an optimizer on the host too, for the "
                "fastest step of each layout that fits; the fastest first");
   app.add_option("--published", published, "plans beside a file's figures");
-  app.add_option(
-         "--format", format,
-         "with --cluster: text, a table on stderr beside the JSON objects; or json, these alone")
-      ->check(CLI::IsMember({"text", "json"}));
+  format.add_to(app);
   app.add_option("--report", report, "with --cluster: HTML page to write")->transform(mapped_path);
 }
 
@@ -120,9 +117,9 @@ void plan_cluster(const ClusterPlan& plan, const std::string& title, const Layou
         rows.push_back(plan_layout(what, layout, job, flops));
     const LayoutRow* best = best_of(rows);
     for (const LayoutRow& row : rows)
-      fmt::print("{}\n",
-                 layout_json(row, &row == best, {{"plan", cluster.name}, {"model", title}}));
-    if (plan.format == "text") print_table(rows, best);
+      plan.format.print_object(
+          layout_json(row, &row == best, {{"plan", cluster.name}, {"model", title}}));
+    print_table(plan.format, rows, best);
   }
   std::vector<PublishedRun> published;
   if (!plan.published.empty()) {

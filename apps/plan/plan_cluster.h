@@ -2,6 +2,7 @@
 // `quintet plan --cluster=FILE`: every layout of a cluster's devices, simulated; and published runs,
 // simulated, beside what was published.
 
+#include "apps/flags/result_format.h"
 #include "apps/plan/cluster.h"
 #include "apps/plan/layout_report.h"
 
@@ -14,14 +15,14 @@ namespace quintet {
 struct ClusterPlan {
   std::string cluster, layouts, published, report;  // files; layouts as in parse_layouts
   bool search = false;
-  std::string format = "text";
+  ResultFormat format;
 
   void add_to(CLI::App& app);
   /// Throws usage errors of flags that do not go together.
   void check(const TrainerOptions& options) const;
 };
 
-/// `title`: of the model. Prints one JSON object a layout on stdout, the table on stderr.
+/// `title`: of the model. Prints one JSON object a layout and the table.
 void plan_cluster(const ClusterPlan& plan, const std::string& title, const LayoutCase& what);
 /// A file of runs, each with its cluster, model, layout, batch and the sequences a second published:
 /// bench/published/t5_training.json.

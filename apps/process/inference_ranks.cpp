@@ -1,6 +1,7 @@
 #include "apps/process/inference_ranks.h"
 
 #include "kernels/device.h"
+#include "runtime/base/process/messages.h"
 #include "runtime/mesh/device_group.h"
 
 namespace quintet {
@@ -32,7 +33,7 @@ InferenceRanks::InferenceRanks(const Ranks& ranks, int64_t model_ranks)
       SharedMemoryGroup::Options{.timeout_seconds = ranks.flags().collective_timeout,
                                  .end =
                                      [](const std::string& message) {
-                                       fmt::print(stderr, "error: {}\n", message);
+                                       fmt::print(stderr, "{}{}\n", error_label(), message);
                                        mpi::Session::fail(ExitCode::kPeer);
                                      },
                                  .devices = devices});
@@ -61,10 +62,10 @@ void InferenceRanks::check_whole(bool needed, std::string_view what) const {
 
 int64_t model_ranks_of(int64_t num_partitions, const Ranks& ranks) {
   if (ranks.size() > 1 || num_partitions == 1) return num_partitions;
-  fmt::print(stderr,
-             "warning: num_partitions = {} has no effect: one rank holds the whole model; start "
-             "several with mpirun\n",
-             num_partitions);
+  print_warning(
+      "num_partitions = {} has no effect: one rank holds the whole model; start "
+      "several with mpirun",
+      num_partitions);
   return 1;
 }
 

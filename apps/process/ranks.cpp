@@ -11,6 +11,7 @@
 #include "kernels/device.h"
 #include "runtime/base/formats/crc32c.h"
 #include "runtime/base/hash.h"
+#include "runtime/base/process/messages.h"
 #include "runtime/device/devices.h"
 #include "runtime/mesh/collectives/collectives_mpi.h"
 
@@ -166,7 +167,7 @@ void Ranks::agree_on_program(const std::string& arguments) const {
 void Ranks::open(Device& device, int data_ranks) {
   data_ranks_ = data_ranks;
   if (flags_.share_gpus && leads() && !device.supports_nccl())
-    fmt::print(stderr, "warning: --share_gpus has no effect: the device is {}\n", device.kind());
+    print_warning("--share_gpus has no effect: the device is {}", device.kind());
   if (!session_.active()) return;
   if (rank() < size()) {
     const std::string own = fmt::format("{}; {}", arithmetic_of(device), carriers_of(device));

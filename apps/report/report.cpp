@@ -16,6 +16,7 @@
 #include "runtime/base/files/atomic_file.h"
 #include "runtime/base/files/posix_file.h"
 #include "runtime/base/files/read_file.h"
+#include "runtime/base/process/messages.h"
 #include "runtime/gin/resolved.h"
 
 namespace quintet {
@@ -190,7 +191,7 @@ void write_report(const ReportOptions& options) {
     data["runs"].push_back(described(runs[i], names[i], series[i], points, warnings));
   data["config"] = runs.size() > 1 ? differences(runs, warnings) : ordered_json::array();
   data["warnings"] = warnings;
-  for (const std::string& warning : warnings) fmt::print(stderr, "warning: {}\n", warning);
+  for (const std::string& warning : warnings) write_warning(warning);
   const std::string html = page_of(data);
   atomic_write_file(options.output, html);
   fmt::print("{}: {} run{}, {} metrics, {} kB\n", options.output, runs.size(),

@@ -1,5 +1,6 @@
 #include "apps/train/non_finite_guard.h"
 
+#include "runtime/base/process/messages.h"
 #include "runtime/trainer/batch_rows.h"
 
 namespace quintet {
@@ -34,9 +35,10 @@ void NonFiniteGuard::look_at(const StepResult& result, const BadStep& step,
   if (loss != result.metrics.end()) bad.loss = loss->second.value();
   bad_steps_.add(bad, batch);
   run_.progress->line(fmt::format(
-      "warning: step {}: the gradient of {} is not finite; the update was skipped ({} in a row, {} "
+      "{}step {}: the gradient of {} is not finite; the update was skipped ({} in a row, {} "
       "in all)",
-      run_.step() - 1, result.first_bad, run_.state.skipped_in_a_row, run_.state.skipped_updates));
+      warning_label(), run_.step() - 1, result.first_bad, run_.state.skipped_in_a_row,
+      run_.state.skipped_updates));
   if (run_.state.skipped_in_a_row < kSkipsInARow) return;
   stop(fmt::format(
       "{} updates in a row had gradients that are not finite, the last at step {} in {}; nothing "

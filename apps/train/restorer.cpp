@@ -9,6 +9,7 @@
 #include "apps/train/state/state_arrays.h"
 #include "checkpoint/open/open_checkpoint.h"
 #include "runtime/base/files/atomic_file.h"
+#include "runtime/base/process/messages.h"
 #include "runtime/base/threefry.h"
 #include "runtime/trainer/batch_rows.h"
 
@@ -50,7 +51,7 @@ void check_warm_start(const TrainRun& run, const CheckpointReader& from) {
                    "train_script.train.verify_matching_vocabs_fn = None");
   } catch (const Error& error) {
     if (run.config.verify_vocabs || error.code() != ExitCode::kData) throw;
-    if (run.ranks.leads()) fmt::print(stderr, "warning: {}\n", error.what());
+    if (run.ranks.leads()) write_warning(error.what());
   }
 }
 
@@ -143,7 +144,7 @@ void write_missing_copies(TrainRun& run, int64_t step) {
   HostGroup alone;
   std::vector<std::string> warnings;
   run.copies->follow(step, together ? *together : alone, warnings);
-  for (const std::string& text : warnings) fmt::print(stderr, "warning: {}\n", text);
+  for (const std::string& text : warnings) write_warning(text);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "apps/train/state/state_arrays.h"
+#include "runtime/base/process/messages.h"
 
 namespace quintet {
 
@@ -20,7 +21,7 @@ void Saver::save_if_good() {
   if (reason.empty()) save(false);
   if (!reason.empty() && !overdue_)
     run_.progress->line(
-        fmt::format("warning: step {}: no checkpoint is saved: {}", run_.step(), reason));
+        fmt::format("{}step {}: no checkpoint is saved: {}", warning_label(), run_.step(), reason));
   overdue_ = !reason.empty();
 }
 

@@ -3,6 +3,7 @@
 #include "apps/train/restorer.h"
 #include "apps/train/run_files.h"
 #include "runtime/base/execution_context.h"
+#include "runtime/base/process/messages.h"
 #include "runtime/metrics/metrics_log.h"
 
 namespace quintet {
@@ -164,7 +165,7 @@ void TrainLoop::check_ranks() {
   if (period > 0 && run_.step() % period == 0) check_replicas(run_.trainer->state(), run_.mesh);
   if (!pace_.due()) return;
   const std::string slow = pace_.slow_ranks(run_.ranks.group());
-  if (!slow.empty()) run_.progress->line("warning: " + slow);
+  if (!slow.empty()) run_.progress->line(warning_label() + slow);
 }
 
 int TrainLoop::saved_run_again(const std::string& reason) {

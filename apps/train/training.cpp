@@ -9,6 +9,7 @@
 #include "data/reading/work_chunks.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/files/path_map.h"
+#include "runtime/base/process/messages.h"
 #include "runtime/profile/profile.h"
 
 namespace quintet {
@@ -36,12 +37,12 @@ int train(GinSession& session, const gin::Arguments& arguments, const TrainingFl
   else if (flags.microbatches.interleave_microbatches ||
            flags.microbatches.reduce_gradients == "step" ||
            flags.microbatches.reduce_gradients_in == "bfloat16")
-    fmt::print(stderr,
-               "warning: --interleave_microbatches, --reduce_gradients, --reduce_gradients_in: no "
-               "effect on one rank\n");
+    print_warning(
+        "--interleave_microbatches, --reduce_gradients, --reduce_gradients_in: no "
+        "effect on one rank");
   config.trainer.optimizer_offload = flags.optimizer_offload;
   if (flags.optimizer_offload && ranks.leads() && Device::current().is_cpu())
-    fmt::print(stderr, "warning: --optimizer_offload has no effect: the device is cpu\n");
+    print_warning("--optimizer_offload has no effect: the device is cpu");
   const auto provider_of = [&](const data::DatasetConfig& set) { return session.task(set); };
   agree_on_data(ranks, *config.model, data_of(config, provider_of), service.serves());
   if (service.serves()) {

@@ -19,6 +19,7 @@
 #include "runtime/base/files/cache_folder.h"
 #include "runtime/base/formats/crc32c.h"
 #include "runtime/base/formats/json.h"
+#include "runtime/base/process/messages.h"
 #include "runtime/base/thread.h"
 
 namespace quintet::data {
@@ -252,7 +253,7 @@ struct Batches::State {
         contents.files.empty() ? "none" : contents.files.front());
     QT_CHECK_AS(ExitCode::kData, !strict_data,
                 "{}; bring back the files, or go on without --strict_data", message);
-    fmt::print(stderr, "warning: {}; going on with them as they are\n", message);
+    print_warning("{}; going on with them as they are", message);
   }
 
   bool must_stop() {

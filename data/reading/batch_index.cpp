@@ -5,6 +5,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/formats/json.h"
+#include "runtime/base/process/messages.h"
 
 namespace quintet::data {
 namespace {
@@ -47,8 +48,7 @@ void BatchIndex::add(int64_t batch, const std::string& position) {
   std::ofstream out(file_, std::ios::app);
   out << position + "\n" << std::flush;
   if (out.good()) return;
-  fmt::print(stderr, "warning: {}: cannot write; jumps to a batch will pass over the data again\n",
-             file_.string());
+  print_warning("{}: cannot write; jumps to a batch will pass over the data again", file_.string());
   file_.clear();
 }
 

@@ -2,6 +2,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/process/messages.h"
 #include "runtime/base/thread.h"
 #include "runtime/mpi/call.h"
 
@@ -34,7 +35,7 @@ ServiceClient::~ServiceClient() {
   try {
     stop();
   } catch (const std::exception& error) {
-    fmt::print(stderr, "warning: data service: {}\n", error.what());
+    print_warning("data service: {}", error.what());
   }
 }
 

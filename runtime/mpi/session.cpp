@@ -9,6 +9,7 @@
 #include <exception>
 #include <numeric>
 
+#include "runtime/base/process/messages.h"
 #include "runtime/mpi/call.h"
 #include "runtime/mpi/launcher.h"
 
@@ -40,10 +41,9 @@ void end_at_alarm(const std::string& message, ExitCode code, unsigned seconds) {
 void warn_of_tasks_without_pmi() {
   const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
   if (tasks == nullptr || std::atoi(tasks) < 2) return;
-  fmt::print(
-      stderr,
-      "warning: srun started {} tasks that do not know of each other, and this one is a job of "
-      "its own; for ranks of one job: srun --mpi=pmix\n",
+  print_warning(
+      "srun started {} tasks that do not know of each other, and this one is a job of "
+      "its own; for ranks of one job: srun --mpi=pmix",
       tasks);
 }
 

@@ -226,23 +226,53 @@ def test_flags_that_undefok_names_are_ignored_where_unknown(folder):
     assert "mpirun -n 4" in quintet(*run, "--undefok=process_count", "--process_count=4", expect=2).err
 
 
-def help_on_a_terminal(verb, columns):
-    """What a terminal of so many columns is shown."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
-    process = subprocess.Popen([e2e.QUINTET, verb, "--help"], stdout=theirs, stdin=subprocess.DEVNULL)
-    os.close(theirs)
-    shown = b""
-    with contextlib.suppress(OSError):  # the end of a terminal
-        while part := os.read(ours, 65536):
-            shown += part
-    assert process.wait() == 0
-    return shown.decode().replace("\r", "")
+def on_a_terminal(*words, columns=80, expect=0, **environment):
+    """What a terminal of so many columns is shown: (of stdout and stderr, of stdout alone where stderr is elsewhere)."""
+    shown = []
+    for stderr in (None, subprocess.DEVNULL):
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+        process = subprocess.Popen([e2e.QUINTET, *map(str, words)], stdout=theirs, stderr=theirs if stderr is None else stderr, stdin=subprocess.DEVNULL,
+                                   env={**os.environ, "TERM": "xterm", "OMP_NUM_THREADS": "1", **environment})
+        os.close(theirs)
+        text = b""
+        with contextlib.suppress(OSError):  # the end of a terminal
+            while part := os.read(ours, 65536):
+                text += part
+        assert process.wait() == expect, text
+        shown.append(text.decode().replace("\r", ""))
+    return shown
+
+
+def test_errors_and_warnings_are_coloured_on_a_terminal_alone(folder):
+    red, yellow = "\033[1;31merror:\033[0m ", "\033[1;33mwarning:\033[0m "
+    assert on_a_terminal("inspect", "/no/such", expect=2)[0].startswith(red)
+    for plain in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+        assert on_a_terminal("inspect", "/no/such", expect=2, **plain)[0].startswith("error: ")
+    assert on_a_terminal("inspect", "/no/such", expect=2, NO_COLOR="")[0].startswith(red)  # empty: as if it was not set
+    assert quintet("inspect", "/no/such", expect=2).err.startswith("error: ")
+    warned = ["eval", trained(folder), "--num_examples=1", "--share_gpus"]
+    assert yellow in on_a_terminal(*warned)[0] and "\nwarning: " in "\n" + quintet(*warned).err
+
+
+def test_a_terminal_has_text_and_a_pipe_objects(folder):
+    bench = ["bench", "gemm", "--m=8", "--n=8", "--k=8", "--steps=1"]
+    both, objects = on_a_terminal(*bench)
+    assert re.fullmatch(r"gemm: \S+ ms, \S+ TFLOP/s\n", both) and objects == "", (both, objects)
+    assert json.loads(on_a_terminal(*bench, "--format=json")[0])["bench"] == "gemm"
+    piped = quintet(*bench)
+    assert json.loads(piped.out)["bench"] == "gemm" and piped.err.startswith("gemm: ")
+    assert quintet(*bench, "--format=text").out == "" and quintet(*bench, "--format=json").err == ""
+    assert "--format" in quintet(*bench, "--format=xml", expect=2).err
+    evaluation = ["eval", trained(folder), "--num_examples=2"]
+    assert [json.loads(line)["examples"] for line in quintet(*evaluation).out.splitlines()] == [2, 2]
+    shown = on_a_terminal(*evaluation)
+    assert "{" not in shown[0] and shown[1] == "" and "accuracy" in shown[0], shown
 
 
 def test_help_is_in_plain_words_and_fits_the_terminal(folder):
     for columns in (60, 140):
-        shown = help_on_a_terminal("train", columns)
+        shown = on_a_terminal("train", "--help", columns=columns)[0]
         flags = shown[:shown.index("Examples:")].splitlines()
         long = [line for line in flags if len(line) > columns and len(line.split()) > 1]
         assert not long and max(map(len, flags)) > 0.7 * columns, (columns, long)

@@ -9,6 +9,7 @@
 #include "apps/config/ineffective.h"
 #include "apps/huggingface/gin_text.h"
 #include "runtime/base/files/posix_file.h"
+#include "runtime/base/process/messages.h"
 #include "runtime/gin/resolved.h"
 
 namespace quintet {
@@ -30,7 +31,7 @@ void show_parsed(const gin::CommandLine& command_line, const ShowConfigOptions& 
   else
     print_text(resolved);
   for (const std::string& file : resolved.missing_includes)
-    fmt::print(stderr, "warning: include '{}' was not found in {}\n", file, finder.searched());
+    print_warning("include '{}' was not found in {}", file, finder.searched());
 }
 
 void print_json(const gin::Config& config, const ShowConfigOptions& options) {
