@@ -48,6 +48,7 @@ std::shared_ptr<ConfiguredModel> configured(const gin::Arguments& args,
   result->input_vocabulary = args.value(input);
   result->output_vocabulary = args.value(output);
   result->optimizer = args.get<std::optional<OptimizerPtr>>("optimizer_def").value_or(nullptr);
+  result->lora = args.get<std::optional<LoraConfig>>("lora");
   result->optimizer_where = args.where("optimizer_def").text;
   result->decode_fn = args.value("decode_fn");
   result->feature_converter_cls = args.value("feature_converter_cls");
@@ -59,7 +60,8 @@ std::shared_ptr<ConfiguredModel> configured(const gin::Arguments& args,
 std::vector<gin::Param> with_shared(std::vector<gin::Param> own) {
   const std::vector<gin::Param> shared = {
       {"optimizer_def"},        {"decode_fn", nullptr}, {"feature_converter_cls", nullptr},
-      {"label_smoothing", 0.0}, {"z_loss", 0.0},        {"loss_normalizing_factor", nullptr}};
+      {"label_smoothing", 0.0}, {"z_loss", 0.0},        {"loss_normalizing_factor", nullptr},
+      {"lora", nullptr}};
   own.insert(own.end(), shared.begin(), shared.end());
   return own;
 }
@@ -124,7 +126,17 @@ const OptimizerPtr& ConfiguredModel::optimizer_to_train() const {
   return optimizer;
 }
 
+void ConfiguredModel::prepare_to_train() const {
+  if (lora) add_adapters(*model, *lora);
+}
+
 void register_models(gin::Registry& registry) {
+  registry.add_struct<LoraConfig>("quintet.lora.LoraConfig")
+      .arg("rank", &LoraConfig::rank)
+      .arg("alpha", &LoraConfig::alpha)
+      .arg("dropout_rate", &LoraConfig::dropout_rate)
+      .arg("targets", &LoraConfig::targets)
+      .arg("base_dtype", &LoraConfig::base_dtype);
   add_networks(registry);
   register_flaxformer(registry);
   std::vector<gin::Param> params =

@@ -5,7 +5,7 @@
 //   auto configured =
 //       config.call_as<std::shared_ptr<ConfiguredModel>>("models.EncoderDecoderModel");
 
-#include "models/base_model.h"
+#include "models/lora.h"
 #include "runtime/gin/config.h"
 #include "runtime/optim/optimizer.h"
 
@@ -22,9 +22,10 @@ struct DecoderParams {
 struct ConfiguredModel {
   std::shared_ptr<BaseModel> model;
   gin::Value input_vocabulary, output_vocabulary;
-  OptimizerPtr optimizer;       // null: the model cannot be trained
-  std::string optimizer_where;  // file, line and name of optimizer_def, for messages
-  gin::Value decode_fn;         // @decoding.beam_search or the like; None: T5X's default
+  OptimizerPtr optimizer;          // null: the model cannot be trained
+  std::optional<LoraConfig> lora;  // trained are adapters alone
+  std::string optimizer_where;     // file, line and name of optimizer_def, for messages
+  gin::Value decode_fn;            // @decoding.beam_search or the like; None: T5X's default
   DecoderParams default_decoder_params;
   gin::Value feature_converter_cls;     // None: the model's own
   std::string name;                     // registered name, for method bindings
@@ -32,6 +33,8 @@ struct ConfiguredModel {
 
   /// `optimizer`; a usage error where it is null.
   const OptimizerPtr& optimizer_to_train() const;
+  /// Declares the adapters that `lora` asks for: for who trains, before parameters have values.
+  void prepare_to_train() const;
 };
 
 void register_models(gin::Registry& registry);

@@ -2,7 +2,11 @@
 
 #include <cmath>
 
+#include "kernels/dequantize/dequantize.h"
+#include "kernels/gpu/gpu_kernels.h"
 #include "runtime/base/hash.h"
+#include "runtime/execution/gather_cache.h"
+#include "runtime/execution/tape.h"
 
 namespace quintet {
 
@@ -22,6 +26,74 @@ DropoutPlace::DropoutPlace(const Scope& scope, const std::string& name, double r
 ops::Dropout DropoutPlace::operator()(const Context& context) const {
   if (!context.train || rate_ == 0) return {};
   return {rate_, key(context), broadcast_length_};
+}
+
+namespace {
+
+struct FrozenKernel {
+  Tensor values, scales;  // [in, out] in fewer bits, [out] or absent
+};
+
+/// A frozen kernel in the dtype of who reads it, for one product.
+Tensor widened(const FrozenKernel& kernel, DType dtype) {
+  const Tensor& w = kernel.values;
+  const Tensor wide({w.spec().axes, dtype}, w.layout(), w.global_slice());
+  const Device& device = w.device();
+  const View local = w.local();
+  const DequantizeRows rows{.dtype = local.dtype,
+                            .values = local.pointer,
+                            .scales = kernel.scales ? kernel.scales.local().data<float>() : nullptr,
+                            .rows_together = local.size(0),
+                            .table_rows = local.size(0),
+                            .rows = local.size(0),
+                            .columns = local.size(1),
+                            .out = wide.local().pointer,
+                            .out_dtype = dtype};
+  if (!device.is_cpu())
+    device.kernels().dequantize_rows(rows, device.stream());
+  else if (device.memory_is_real())
+    dequantize_rows_cpu(rows);
+  return wide;
+}
+
+/// x w of a frozen w, which is widened for the product and again for x's gradient, so that no wide copy is kept:
+/// by the cache of gathered parameters, which remembers what it gathers, neither.
+Tensor frozen_matmul(const Tensor& x, const FrozenKernel& w) {
+  Tape* const tape = ExecutionContext::current().tape;
+  Tensor y;
+  {
+    const Tape::Recording paused(nullptr);
+    const GatherCache::Use none(nullptr);
+    y = ops::matmul(x, widened(w, x.spec().dtype));
+  }
+  if (tape == nullptr || !x.needs_grad()) return y;
+  y.set_needs_grad(true);
+  tape->record(
+      {.inputs = {x}, .outputs = {y}, .attrs = {}, .gradient = [w](const Node&, const Tensors& dy) {
+         const GatherCache::Use none(nullptr);
+         return Tensors{ops::matmul_t(dy[0], widened(w, dy[0].spec().dtype))};
+       }});
+  return y;
+}
+
+/// Of one that is not frozen, another dtype than x's is a mistake, which the product reports.
+bool is_narrow(const Tensor& x, const Param& w) {
+  return w.info().frozen && w.tensor().spec().dtype != x.spec().dtype;
+}
+
+}  // namespace
+
+Tensor dense(const Tensor& x, const Param& kernel, const Context& context) {
+  const Tensor y = is_narrow(x, kernel) ? frozen_matmul(x, {kernel.tensor(), kernel.info().scales})
+                                        : ops::matmul(x, kernel);
+  const std::optional<LowRank>& adapter = kernel.info().low_rank;
+  if (!adapter) return y;
+  ops::Dropout dropout;
+  if (context.train && adapter->dropout_rate > 0)
+    dropout = {adapter->dropout_rate,
+               StepKeys::child(context.dropout_key, fnv1a<uint32_t>(adapter->a->name)), false};
+  const Tensor low = ops::matmul(ops::dropout(x, dropout), adapter->a->used());  // [..., rank]
+  return ops::add(y, ops::scale(ops::matmul(low, adapter->b->used()), adapter->scale));
 }
 
 RmsNorm::RmsNorm(const Scope& scope, const LayerConfig& config)
@@ -46,6 +118,14 @@ MlpBlock::MlpBlock(const Scope& scope, const LayerConfig& config)
 }
 
 Tensor MlpBlock::operator()(const Tensor& x, const Context& context) const {
+  const auto apart = [&x](const Param& w) {
+    return !w.absent() && (w.info().low_rank.has_value() || is_narrow(x, w));
+  };
+  if (apart(wi_0) || apart(wi_1) || apart(wo)) {
+    const Tensor h = ops::gate(dense(x, wi_0, context),
+                               wi_1.absent() ? Tensor() : dense(x, wi_1, context), activations);
+    return dense(ops::dropout(h, dropout(context)), wo, context);
+  }
   return ops::mlp(x, wi_0, wi_1.absent() ? Tensor() : wi_1.tensor(), wo, activations,
                   dropout(context));  // [batch, length, embed]
 }
@@ -72,15 +152,15 @@ Tensor Attention::operator()(const Tensor& x, const Tensor& memory, const ops::A
                              const Context& context) const {
   const ops::Dropout weights_dropout = dropout(context);
   const Tensor y =
-      ops::attention(ops::matmul(x, query), ops::matmul(memory, key), ops::matmul(memory, value),
-                     relative_bias, mask,
+      ops::attention(dense(x, query, context), dense(memory, key, context),
+                     dense(memory, value, context), relative_bias, mask,
                      {.num_heads = num_heads,
                       .scale = score_scale,
                       .max_distance = max_distance,
                       .bidirectional = bidirectional,
                       .dropout_rate = weights_dropout.rate,
                       .dropout_key = weights_dropout.key});  // [batch, length, joined_kv]
-  return ops::matmul(y, out);                                // [batch, length, embed]
+  return dense(y, out, context);                             // [batch, length, embed]
 }
 
 }  // namespace quintet

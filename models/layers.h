@@ -54,6 +54,9 @@ class DropoutPlace {
   bool broadcast_length_ = true;
 };
 
+/// x [..., in] times a kernel [in, out], and what its adapter adds -> [..., out]
+Tensor dense(const Tensor& x, const Param& kernel, const Context& context);
+
 /// A block's input x and what the block adds to it, dropout(y); both [batch, length, embed].
 struct Residual {
   Tensor x, y;

@@ -29,6 +29,11 @@ int run_convert(std::span<char* const> args) {
   describe_gin_flags(cli.app(), kGinFileOfModel);
   compute.add_to(cli.app());
   if (!cli.parse(left)) return 0;
+  if (!quantization.quantize.name.empty() && quantization.set.model_dir.empty() &&
+      !conversion.requested() && conversion.destination.empty())
+    quantization.set.model_dir =
+        std::exchange(conversion.source, "");  // convert RUN --quantize=int8
+  conversion.adapter = quantization.set.adapter;
   conversion.check_with(quantization.requested());
   compute.start();
   if (conversion.requested())

@@ -51,6 +51,7 @@ int run_eval(std::span<char* const> args) {
                          [&](GinSession& session, const gin::Arguments& arguments) {
                            EvaluationConfig config = evaluation_config_from(arguments);
                            config.weights = flags.quantize.type();
+                           config.restore.adapter = flags.set.adapter;
                            return run_evaluation(
                                std::move(config), ranks,
                                [&](const data::DatasetConfig& set) { return session.task(set); },

@@ -4,6 +4,7 @@
 #include "apps/flags/command_line.h"
 #include "apps/flags/data_flags.h"
 #include "apps/generate/generator.h"
+#include "apps/model/trained_dataset.h"
 #include "runtime/base/check.h"
 #include "runtime/gin/command_line.h"
 
@@ -17,6 +18,7 @@ void add_flags(CommandLine& cli, GenerateFlags& flags) {
                  "the directory of a training run, a checkpoint of any program, or a Hugging Face "
                  "directory")
       ->required();
+  add_adapter_flag(app, flags.adapter);
   app.add_option("text", flags.texts, "inputs; without any, lines of --input or standard input");
   app.add_option("--input", flags.input, "a file of inputs, one per line; - is standard input");
   app.add_option("--format", flags.format, "text, or json: one object per line")

@@ -60,6 +60,7 @@ int run_infer(std::span<char* const> args) {
       [&](GinSession& session, const gin::Arguments& arguments) {
         InferenceConfig config = with_decode(inference_config_from(arguments), flags.decode);
         config.weights = flags.quantize.type();
+        config.restore.adapter = flags.set.adapter;
         return run_inference(config, ranks,
                              [&](const data::DatasetConfig& set) { return session.task(set); });
       });

@@ -65,6 +65,7 @@ int run_plan(std::span<char* const> args) {
   options.on_cluster.add_to(app);
   app.add_flag("--explain", options.on_mesh.explain,
                "print layouts and collectives of one step, op by op");
+  options.bench.lora.add_to(app);
   options.microbatches.add_microbatches_to(app);
   options.microbatches.add_to(app);
   LaunchFlags launch;

@@ -55,6 +55,7 @@ struct RestoreCheckpointConfig {
   bool fallback_to_scratch = false;      // what it lacks keeps its initial value
   std::optional<int64_t> fallback_seed;  // of these values in eval and infer: fallback_init_rng
   std::optional<DType> dtype;    // parameters are rounded to it: float32, bfloat16 or float16
+  std::string adapter = {};      // of eval and infer: merged into what is read; a flag's
   bool restore_dataset = false;  // in training: the position in the data, too
   /// contrib.moe's UpcycleCheckpointer: experts that one array becomes; 0: none.
   int64_t upcycled_experts = 0;

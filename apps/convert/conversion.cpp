@@ -42,6 +42,7 @@ void write_side_files(const ModelSource& source, const WriteFormat& format,
     write_new_file(folder / "config.gin", source.trained.session->config().config_str());
     return copy_vocabularies(folder, vocabularies_of(*source.trained.model));
   }
+  if (!format.holds_models) return;
   for (const auto& [name, text] : source.directory().files) write_new_file(folder / name, text);
 }
 
@@ -70,7 +71,7 @@ WriteRequest request_of(const ConversionFlags& flags, const ModelSource& source,
   if (format.is_run_directory) {
     request.folder /= fmt::format("checkpoint_{}", request.step);
     request.state_json = state_json_of(source);
-  } else {
+  } else if (format.holds_models) {
     request.config = source.directory().config;
   }
   return request;
@@ -79,7 +80,7 @@ WriteRequest request_of(const ConversionFlags& flags, const ModelSource& source,
 void report(const ConversionFlags& flags, const ModelSource& source, const WriteFormat& format,
             const StoredTensors& tensors) {
   const size_t left = source.reader->tensors().size() - tensors.size();
-  if (left > 0)
+  if (left > 0 && format.holds_models)
     fmt::print(stderr,
                "{}: without {} tensors of the optimizer's state, which {} has no place for\n",
                flags.destination, left, format.title);
@@ -129,6 +130,8 @@ void ConversionFlags::check_with(bool quantizes) const {
   QT_CHECK(!requested() || shard_size.empty() || !write_format_named(format).is_run_directory,
            "--shard_size={}: files of weights are divided so in Hugging Face directories alone",
            shard_size);
+  QT_CHECK(format != "peft" || (dtype.empty() && !check),
+           "--dtype and --check go with --to of a whole model; --to=peft writes an adapter alone");
   QT_CHECK(
       !scan_axis || format == "t5x",
       "--scan_axis={}: T5X's networks alone have all layers in one array; it goes with --to=t5x",
@@ -156,12 +159,13 @@ int64_t bytes_of_size(const std::string& flag, const std::string& text) {
 void convert_model(const ConversionFlags& flags, const gin::CommandLine& gin_line) {
   const WriteFormat& format = write_format_named(flags.format);
   Ranks ranks(flags.ranks);
-  ranks.agree_on_program(fmt::format("{} {} --to={} --dtype={} --shard_size={} --scan_axis={}",
-                                     flags.source, flags.destination, flags.format, flags.dtype,
-                                     flags.shard_size, flags.scan_axis.value_or(-1)));
+  ranks.agree_on_program(
+      fmt::format("{} --adapter={} {} --to={} --dtype={} --shard_size={} --scan_axis={}",
+                  flags.source, flags.adapter, flags.destination, flags.format, flags.dtype,
+                  flags.shard_size, flags.scan_axis.value_or(-1)));
   ranks.open(Device::current());
-  ModelSource source =
-      open_model_source(flags.source, gin_line, format.is_run_directory || flags.check);
+  ModelSource source = open_model_source(flags.source, gin_line,
+                                         format.is_run_directory || flags.check, flags.adapter);
   if (const auto stacking = stacking_of(flags, source))
     source.reader = t5x::stacked(source.reader, *stacking);
   const std::shared_ptr<HostGroup> together = ranks.writers();

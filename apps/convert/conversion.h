@@ -17,7 +17,7 @@ class App;
 namespace quintet {
 
 struct ConversionFlags {
-  std::string source, destination, format, dtype, shard_size;
+  std::string source, destination, adapter, format, dtype, shard_size;
   std::optional<int> scan_axis;
   bool check = false;
   RankFlags ranks;

@@ -40,6 +40,7 @@ void check_metrics(const data::Provider& provider, const FinetuneSplit& validati
 
 std::string new_gin(FinetuneFlags& flags, const gin::CommandLine& gin_line) {
   const FinetuneModel model = open_finetune_model(flags.model_dir, gin_line);
+  if (const auto lora = flags.lora.lora()) add_adapters(*model.trained.model->model, *lora);
   gin::CommandLine draft;
   draft.search_paths = gin_line.search_paths;
   draft.bindings = gin_line.bindings;

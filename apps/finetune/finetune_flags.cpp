@@ -67,13 +67,14 @@ void add_evaluation_flags(CLI::App& app, FinetuneFlags& flags) {
 
 void add_optimizer_flags(CLI::App& app, FinetuneFlags& flags) {
   constexpr const char* kGroup = "Optimizer";
-  app.add_option("--optimizer", flags.optimizer, "adafactor or adamw")
+  app.add_option("--optimizer", flags.optimizer,
+                 "adafactor or adamw; default: adafactor, of adapters adamw")
       ->group(kGroup)
       ->check(CLI::IsMember({"adafactor", "adamw"}));
   app.add_option("--learning_rate", flags.learning_rate,
                  "the highest: it rises to it during the first tenth of the steps, then falls to 0 "
                  "as a cosine; default: 0.001 of adafactor, which is relative to the size of each "
-                 "parameter, 0.0003 of adamw")
+                 "parameter, 0.0003 of adamw, 0.001 of adapters")
       ->group(kGroup)
       ->check(CLI::PositiveNumber);
   app.add_option("--weight_decay", flags.weight_decay,
@@ -143,11 +144,13 @@ void FinetuneFlags::add_to(CLI::App& app) {
                  "command again resumes it")
       ->transform(mapped_path);
   app.add_option("--output_format", output_format,
-                 "hf: each checkpoint as a Hugging Face directory, too, in OUTPUT_DIR/hf")
-      ->check(CLI::IsMember({"native", "hf"}));
+                 "hf: each checkpoint as a Hugging Face directory, too, in OUTPUT_DIR/hf; peft: "
+                 "adapters as PEFT's, in OUTPUT_DIR/peft")
+      ->check(CLI::IsMember({"native", "hf", "peft"}));
   add_data_flags(app, *this);
   add_training_flags(app, *this);
   add_optimizer_flags(app, *this);
+  lora.add_to(app);
   add_evaluation_flags(app, *this);
   for (const CLI::Option* option : app.get_options())
     if (option != app.get_help_ptr()) deciding_.push_back(option);
@@ -171,11 +174,21 @@ void FinetuneFlags::check() const {
            "...'{}",
            input.empty() ? "" : ", not both");
   QT_CHECK(!epochs || !steps, "quintet finetune: --epochs and --steps: name one of them");
-  QT_CHECK(optimizer == "adamw" || (weight_decay == 0 && layer_decay == 1),
+  QT_CHECK(is_adamw() || (weight_decay == 0 && layer_decay == 1),
            "quintet finetune: --weight_decay and --layer_decay go with --optimizer=adamw");
   QT_CHECK(layer_decay > 0, "--layer_decay=0: expected above 0, at most 1; --freeze stops layers");
+  QT_CHECK(lora.rank || output_format != "peft",
+           "quintet finetune: --output_format=peft goes with --lora_rank");
+  QT_CHECK(!lora.rank || freeze.empty(),
+           "quintet finetune: --freeze: with --lora_rank all parameters but adapters stay as they "
+           "are; --lora_target chooses these");
   QT_CHECK(!batch_size || !batch_tokens,
            "quintet finetune: --batch_size and --batch_tokens: name one of them");
+}
+
+double FinetuneFlags::peak_learning_rate() const {
+  if (learning_rate) return *learning_rate;
+  return is_adamw() && !lora.rank ? 0.0003 : 0.001;
 }
 
 std::string FinetuneFlags::given() const {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/flags/lora_flags.h"
 #include "apps/train/training.h"
 
 namespace CLI {
@@ -20,16 +21,19 @@ struct FinetuneFlags {
   std::string input, target, source_prefix, format;
   std::optional<double> epochs;
   std::optional<int64_t> steps, batch_size, batch_tokens, input_length, target_length, microbatches;
-  std::string optimizer = "adafactor", precision, best_metric;
+  std::string optimizer, precision, best_metric;
   std::optional<double> learning_rate;
   double dropout = 0.1, label_smoothing = 0, weight_decay = 0, max_grad_norm = 1, layer_decay = 1;
   std::vector<std::string> freeze;
+  LoraFlags lora;
   int64_t patience = 3, seed = 0;
   TrainingFlags training;
 
   void add_to(CLI::App& app);
   /// Throws a usage error for flags that are missing or do not go together.
   void check() const;
+  bool is_adamw() const { return optimizer == "adamw" || (optimizer.empty() && lora.rank); }
+  double peak_learning_rate() const;
   /// Those that were given of the flags that decide what is trained, one a line: what a resumed run must
   /// have alike.
   std::string given() const;

@@ -137,8 +137,9 @@ checkpoints.SaveBestCheckpointer:
   keep_checkpoints_without_metrics = False
 )",
       is_loss ? "training_eval" : "inference_eval", task, is_loss ? "" : "eval/", value, mode);
-  text += fmt::format("utils.SaveCheckpointConfig.copies = {}\n",
-                      flags.output_format == "hf" ? "('hf',)" : "()");
+  text += fmt::format(
+      "utils.SaveCheckpointConfig.copies = {}\n",
+      flags.output_format == "native" ? "()" : fmt::format("('{}',)", flags.output_format));
   if (flags.patience == 0) return text + "train_script.train.actions = None\n";
   return text + fmt::format(
                     R"(train_script.train.actions = {{'{}': [@trainer.EarlyStoppingAction()]}}
@@ -183,6 +184,25 @@ utils.RestoreCheckpointConfig:
       plan.microbatches);
 }
 
+std::string lora_text(const FinetuneFlags& flags, const FinetuneModel& model,
+                      const std::string& model_class) {
+  const std::optional<LoraConfig> lora = flags.lora.lora();
+  if (!lora)  // a run with adapters may be the base of another, which reads it merged
+    return model.trained.model->lora ? fmt::format("\n{}.lora = None\n", model_class) : "";
+  return fmt::format(R"(
+# Adapters are trained, and nothing else.
+{}.lora = @lora.LoraConfig()
+lora.LoraConfig:
+  rank = {}
+  alpha = {}
+  dropout_rate = {}
+  targets = {}
+  base_dtype = '{}'
+)",
+                     model_class, lora->rank, lora->alpha, lora->dropout_rate,
+                     gin_repr(lora->targets), lora->base_dtype);
+}
+
 std::string loss_text(const FinetuneFlags& flags, const FinetuneModel& model,
                       const FinetunePlan& plan, const std::string& model_class) {
   std::string text = fmt::format(
@@ -197,8 +217,7 @@ optax.warmup_cosine_decay_schedule:
   decay_steps = %TRAIN_STEPS
   end_value = 0.0
 )",
-      model_class, flags.label_smoothing,
-      flags.learning_rate.value_or(flags.optimizer == "adamw" ? 0.0003 : 0.001), plan.warmup_steps);
+      model_class, flags.label_smoothing, flags.peak_learning_rate(), plan.warmup_steps);
   if (!flags.precision.empty())
     text += fmt::format("{} = '{}'\n", model.precision_binding(), flags.precision);
   return text + finetune_optimizer_gin(flags, model, model_class);
@@ -225,12 +244,14 @@ std::string finetune_gin(const FinetuneFlags& flags, const FinetuneModel& model,
                              model.class_name.substr(last + 1, dot - last - 1) == "models"
                                  ? ""
                                  : " as models");
+  if (flags.lora.rank) text += "from quintet import lora\n";
   text += model.precision_import(flags.precision) + "\n";
   for (const std::string& file : model.includes)
     text += fmt::format("include {}\n", gin_repr(file));
   text += "include 't5x/configs/runs/finetune.gin'\n";
   return text + tasks_text(flags, model, plan) + run_text(flags, model, plan) +
-         loss_text(flags, model, plan, model_class) + best_text(flags, plan);
+         lora_text(flags, model, model_class) + loss_text(flags, model, plan, model_class) +
+         best_text(flags, plan);
 }
 
 }  // namespace quintet

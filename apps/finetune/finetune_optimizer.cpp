@@ -21,8 +21,8 @@ constexpr const char* kNoDecay = R"((?:/scale|/bias|/rel_embedding)$)";
 
 std::vector<std::string> paths_of(const FinetuneModel& model) {
   std::vector<std::string> paths;
-  for (const ParamInfo& parameter : model.trained.model->model->parameters().all())
-    paths.push_back("/" + parameter.name);
+  for (const ParamInfo* parameter : model.trained.model->model->parameters().trained())
+    paths.push_back("/" + parameter->name);
   return paths;
 }
 
@@ -117,7 +117,7 @@ constexpr const char* kAdafactor = R"(adafactor.Adafactor:
 
 std::string finetune_optimizer_gin(const FinetuneFlags& flags, const FinetuneModel& model,
                                    const std::string& model_class) {
-  const bool is_adamw = flags.optimizer == "adamw";
+  const bool is_adamw = flags.is_adamw();
   const std::vector<ParameterGroup> groups = groups_of(flags, paths_of(model));
   std::string text = is_adamw ? "" : kAdafactor;
   std::vector<std::string> pairs;

@@ -25,7 +25,8 @@ JsonText rows_of(std::span<const float> encoded, size_t width) {
 Embedder::Embedder(const GenerateFlags& flags, const gin::CommandLine& line,
                    SharedMemoryGroup* ranks)
     : flags_(flags),
-      model_(flags.model_dir, line, flags.ids, ranks == nullptr ? Load::to_generate : Load::part) {
+      model_(flags.model_dir, line, flags.ids, ranks == nullptr ? Load::to_generate : Load::part,
+             flags.adapter) {
   QT_CHECK(!model_.decoder_only(), "{}: has no encoder, so it has no embeddings", flags.model_dir);
   BaseModel& model = *model_.configured().model;
   const Weights weights =

@@ -28,7 +28,8 @@ class Generator {
  public:
   Generator(const GenerateFlags& flags, const gin::CommandLine& line, SharedMemoryGroup* ranks)
       : flags_(flags),
-        model_(flags.model_dir, line, flags.ids, ranks == nullptr ? Load::to_generate : Load::part),
+        model_(flags.model_dir, line, flags.ids, ranks == nullptr ? Load::to_generate : Load::part,
+               flags.adapter),
         weights_(weights_to_generate(flags.quantize.type(), model_.trained().reader, ranks)),
         predictor_(model_.configured(), flags.generation.decode, weights_),
         length_(flags.generation.decode.max_tokens > 0 ? flags.generation.decode.max_tokens

@@ -14,7 +14,7 @@
 namespace quintet {
 
 struct GenerateFlags {
-  std::string model_dir, input, target, format = "text";
+  std::string model_dir, adapter, input, target, format = "text";
   std::string embed;  // mean or tokens: the encoder's output in place of answers
   bool ids = false;   // inputs, target and answers are token ids
   std::vector<std::string> texts;

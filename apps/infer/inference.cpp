@@ -11,6 +11,7 @@
 #include "apps/model/restored_checkpoint.h"
 #include "apps/process/inference_ranks.h"
 #include "apps/process/signals.h"
+#include "checkpoint/lora/adapter.h"
 #include "checkpoint/open/open_checkpoint.h"
 #include "data/reading/contents.h"
 #include "data/service/peer_chunks.h"
@@ -289,7 +290,9 @@ int run_inference(const InferenceConfig& config, const Ranks& ranks,
              folder.string(), checkpoint->step());
     const Answerer answerer(config, checkpoint, division.group(), ranks.leads());
     for (const data::Task* task : provider->tasks()) {
-      const std::string origin = std::filesystem::canonical(folder).string();
+      std::string origin = std::filesystem::canonical(folder).string();
+      for (const auto& [name, text] : checkpoint->details())
+        if (name == kAdapterDetail) origin += fmt::format(", adapter {}", text);
       TaskRun run(config, output_dir, origin, *task, ranks, division, reader, answerer);
       if (run.run(stop)) continue;
       if (ranks.leads())

@@ -21,6 +21,7 @@ InferenceFiles::InferenceFiles(const fs::path& output_dir, Name name)
   std::replace(name.task.begin(), name.task.end(), '/', '_');
   const std::string shard = fmt::format("{:05}-of-{:05}", name.shard.index, name.shard.num_shards);
   folder_ = output_dir / fmt::format("tmp-{}-{}", name.task, shard);
+  origin_file_ = output_dir / fmt::format(".{}-{}-{}.origin", name.task, name.mode, shard);
   result_ = output_dir / fmt::format("{}-{}.{}-{}", name.task, name.mode, name.extension, shard);
 }
 
@@ -30,6 +31,10 @@ fs::path InferenceFiles::chunk_path(int64_t chunk) const {
 
 bool InferenceFiles::is_complete(bool merged) const {
   if (!is_there(marker_of(result_))) return false;
+  const std::string origin = is_there(origin_file_) ? read_file(origin_file_) : origin_;
+  QT_CHECK(origin == origin_,
+           "{} was answered with {}\nnow it is {}\nremove {}, or name another output_dir",
+           result_.string(), origin, origin_, marker_of(result_).string());
   if (merged) remove_tree(folder_);
   return true;
 }
@@ -84,6 +89,7 @@ void InferenceFiles::complete(int64_t chunks, bool merge) {
     rename_path(merged, result_);
   }
   // Made in the folder, so that a kill leaves nothing beside the results.
+  atomic_write_file(origin_file_, origin_);
   atomic_write_file(folder_ / "completed", "");
   rename_path(folder_ / "completed", marker_of(result_));
   sync_folder(result_.parent_path());

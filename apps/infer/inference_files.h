@@ -22,7 +22,8 @@ class InferenceFiles {
   InferenceFiles(const std::filesystem::path& output_dir, Name name);
 
   const std::filesystem::path& result() const { return result_; }
-  /// Whether the result is there. What a run left that was killed just then is removed if `merged`.
+  /// Whether the result is there. What a run left that was killed just then is removed if `merged`. Throws a usage
+  /// error if another checkpoint, adapter or data set gave it.
   bool is_complete(bool merged) const;
   /// Takes the folder for this process. The place after the last whole chunk, for parse_place;
   /// empty: there is none. Throws a usage error if another process has the folder, or another
@@ -38,7 +39,8 @@ class InferenceFiles {
 
  private:
   std::filesystem::path chunk_path(int64_t chunk) const;
-  std::filesystem::path folder_, result_;
+  std::filesystem::path folder_, result_,
+      origin_file_;  // the last is hidden: T5X's readers list folders
   std::string origin_;
   std::optional<FolderLock> lock_;
 };

@@ -9,6 +9,7 @@
 #include "checkpoint/arrays/half.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/open/open_checkpoint.h"
+#include "kernels/prepacked_matmul/prepacked_matmul.h"
 #include "runtime/base/threefry.h"
 
 namespace quintet {
@@ -40,14 +41,50 @@ std::string read_array(const CheckpointReader& from, const std::string& name, co
   }
   HostArray part(tensor.dtype, region.sizes);
   from.read(region, part.bytes.data());
-  if (to.dtype == DType::f32 && is_floating(part.dtype) && part.dtype != DType::f64)
-    part = as_float32(std::move(part));
+  if ((to.dtype == DType::f32 || to.dtype == DType::bf16) && is_floating(part.dtype) &&
+      part.dtype != DType::f64)
+    part = rounded(as_float32(std::move(part)), to.dtype);
   if (part.dtype != to.dtype)
     return fmt::format("{}: {} in the checkpoint, {} in the model", name, name_of(tensor.dtype),
                        name_of(to.dtype));
   device.copy_in(to.pointer, part.bytes.data(), bytes_of(to));
   return "";
 }
+
+namespace {
+
+/// A frozen matrix in 8 bits. A column's scale is of all its rows, on whichever ranks they lie, so that every mesh has the same weights.
+std::string read_quantized(const CheckpointReader& from, const std::string& name,
+                           const ParamInfo& to) {
+  const View own = to.value.local();
+  const StoredTensor& tensor = from.tensors().at(name);
+  if (!is_floating(tensor.dtype) || tensor.dtype == DType::f64)
+    return fmt::format("{}: {} in the checkpoint: expected float32, bfloat16 or float16", name,
+                       name_of(tensor.dtype));
+  const int64_t rows = own.global[0], columns = own.size(1), first = own.origin[0] * columns;
+  HostArray part(tensor.dtype, {rows, columns});
+  from.read({name, {0, own.origin[1]}, part.shape}, part.bytes.data());
+  part = as_float32(std::move(part));
+  if (const int64_t bad = count_not_finite(part.dtype, part.bytes))
+    return fmt::format("{}: {} values are not finite", name, bad);
+  HostArray values(own.dtype, part.shape), scales(DType::f32, {columns});
+  const auto quantize = [&]<typename T>(T* out) {
+#pragma omp parallel for schedule(static)
+    for (int64_t c = 0; c < columns; ++c)
+      scales.as<float>()[static_cast<size_t>(c)] =
+          quantize_column(part.as<float>().data() + c, rows, columns, out + c);
+  };
+  if (own.dtype == DType::i8)
+    quantize(reinterpret_cast<int8_t*>(values.bytes.data()));
+  else
+    quantize(reinterpret_cast<float8*>(values.bytes.data()));
+  Device& device = to.value.device();
+  device.copy_in(own.pointer, values.bytes.data() + first, bytes_of(own));
+  device.copy_in(to.scales.raw(), scales.bytes.data(), to.scales.bytes());
+  return "";
+}
+
+}  // namespace
 
 void fail_if_any(const std::vector<std::string>& problems, const std::string& where, size_t shown) {
   if (problems.empty()) return;
@@ -59,14 +96,14 @@ void fail_if_any(const std::vector<std::string>& problems, const std::string& wh
 
 void check_parameters(const CheckpointReader& checkpoint, const Parameters& parameters) {
   std::vector<std::string> problems;
-  for (const ParamInfo& info : parameters.all()) {
+  for (const ParamInfo* info : parameters.of_base()) {
     std::vector<int64_t> shape;
-    for (const Axis& axis : info.spec.axes) shape.push_back(axis.size);
-    const auto found = checkpoint.tensors().find(parameter_key(info.name));
+    for (const Axis& axis : info->spec.axes) shape.push_back(axis.size);
+    const auto found = checkpoint.tensors().find(parameter_key(info->name));
     if (found == checkpoint.tensors().end())
-      problems.push_back(fmt::format("{}: not in the checkpoint", info.name));
+      problems.push_back(fmt::format("{}: not in the checkpoint", info->name));
     else if (found->second.shape != shape)
-      problems.push_back(fmt::format("{}: shape {} in the checkpoint, {} in the model", info.name,
+      problems.push_back(fmt::format("{}: shape {} in the checkpoint, {} in the model", info->name,
                                      shape_text(found->second.shape), shape_text(shape)));
   }
   fail_if_any(problems, checkpoint.folder().string());
@@ -76,23 +113,25 @@ std::vector<std::string> load_parameters(const CheckpointReader& checkpoint, Par
                                          std::optional<int64_t> fallback_seed) {
   check_not_quantized(checkpoint);
   std::vector<std::string> missing, problems;
-  for (const ParamInfo& info : parameters.all())
-    if (!checkpoint.tensors().contains(parameter_key(info.name))) missing.push_back(info.name);
+  const std::vector<const ParamInfo*> wanted = parameters.of_base();
+  for (const ParamInfo* info : wanted)
+    if (!checkpoint.tensors().contains(parameter_key(info->name))) missing.push_back(info->name);
   if (!fallback_seed) check_parameters(checkpoint, parameters);
   if (fallback_seed && !missing.empty())
     parameters.initialize(key_from_seed(*fallback_seed));
   else if (std::any_of(parameters.all().begin(), parameters.all().end(),
                        [](const ParamInfo& info) { return info.value.absent(); }))
     parameters.allocate();
-  std::vector<std::pair<std::string, ParamInfo*>> order;
-  for (ParamInfo& info : parameters.all())
-    order.emplace_back(checkpoint.storage_key(parameter_key(info.name)), &info);
+  std::vector<std::pair<std::string, const ParamInfo*>> order;
+  for (const ParamInfo* info : wanted)
+    order.emplace_back(checkpoint.storage_key(parameter_key(info->name)), info);
   std::sort(order.begin(), order.end());
   for (const auto& [key, info] : order) {
     const std::string name = parameter_key(info->name);
     if (!checkpoint.tensors().contains(name)) continue;
     const std::string problem =
-        read_array(checkpoint, name, info->value.local(), info->value.device());
+        info->scales ? read_quantized(checkpoint, name, *info)
+                     : read_array(checkpoint, name, info->value.local(), info->value.device());
     if (!problem.empty()) problems.push_back(problem);
   }
   parameters.refresh();

@@ -6,8 +6,10 @@
 #include "apps/model/replicated_parameters.h"
 #include "apps/model/weights/stored_parameters.h"
 #include "data/vocabularies/vocabulary.h"
+#include "kernels/dequantize/dequantize.h"
 #include "models/decoding/teacher_forced.h"
 #include "runtime/base/memory/memory.h"
+#include "runtime/tensor/low_rank.h"
 
 namespace quintet {
 namespace {
@@ -61,6 +63,29 @@ void each_expert(const Tensor& stack, const decoding::ParameterSource::UseOne& u
   }
 }
 
+/// A frozen kernel in float32 with what its adapter adds.
+HostArray merged(const ParamInfo& info, const std::function<HostArray(const Tensor&)>& all) {
+  const HostArray values = all(info.value);
+  const std::vector<int64_t>& shape = values.shape;
+  const HostArray scales = info.scales ? all(info.scales) : HostArray(DType::f32, {0});
+  HostArray w(DType::f32, shape);
+  dequantize_rows_cpu({.dtype = values.dtype,
+                       .values = values.bytes.data(),
+                       .scales = info.scales ? scales.as<float>().data() : nullptr,
+                       .rows_together = shape[0],
+                       .table_rows = shape[0],
+                       .rows = shape[0],
+                       .columns = shape[1],
+                       .out = w.bytes.data()});
+  if (!info.low_rank) return w;
+  const HostArray a = all(info.low_rank->a->value), b = all(info.low_rank->b->value);
+  add_low_rank(a.as<float>().data(), b.as<float>().data(), static_cast<float>(info.low_rank->scale),
+               shape[0], a.shape[1], shape[1], shape[1], w.as<float>().data());
+  return w;
+}
+
+bool is_narrow(const ParamInfo& info) { return info.spec.dtype != DType::f32; }
+
 /// Float32 parameters, or a quantized checkpoint's. On a mesh each, and of experts a few, are gathered when they are
 /// asked for, by all ranks together, and gone when the next are.
 decoding::ParameterSource parameters_of(const BaseModel& model, const Weights& weights) {
@@ -68,9 +93,14 @@ decoding::ParameterSource parameters_of(const BaseModel& model, const Weights& w
   const bool on_mesh = ExecutionContext::current().sharding != nullptr;
   const auto whole_one = [&model, on_mesh,
                           whole = std::make_shared<WholeParameter>()](const std::string& name) {
-    const Tensor& value = model.parameters().at(name).value;
+    const ParamInfo& info = model.parameters().at(name);
+    const auto all = [on_mesh](const Tensor& value) { return on_mesh ? replicated(value) : value; };
     whole->gathered = Tensor();
-    whole->gathered = on_mesh ? replicated(value) : value;
+    if (info.low_rank || is_narrow(info)) {
+      whole->copy = merged(info, [&](const Tensor& value) { return all(value).to_host(); });
+      return View::of(std::as_const(whole->copy).as<float>().data(), whole->copy.shape);
+    }
+    whole->gathered = all(info.value);
     return whole->view();
   };
   if (!on_mesh) return whole_one;
@@ -93,7 +123,9 @@ std::unique_ptr<decoding::PackedNetwork> pack_encoder(const BaseModel& model,
 }
 
 decoding::InferenceWeights inference_weights(const BaseModel& model, const Weights& weights) {
-  if (weights.type == WeightType::f32 && weights.ranks == nullptr) return {};
+  const bool adapted = std::ranges::any_of(
+      model.parameters().all(), [](const ParamInfo& info) { return info.low_rank.has_value(); });
+  if (weights.type == WeightType::f32 && weights.ranks == nullptr && !adapted) return {};
   return {weights.type, parameters_of(model, weights),
           weights.ranks == nullptr ? Group() : weights.ranks->devices()};
 }
@@ -106,6 +138,15 @@ void drop_packed(BaseModel& model, const Weights& weights) {
 }
 
 namespace {
+
+/// While adapters of a base in fewer bits are trained, answers come from bfloat16: float32 would need the memory
+/// that these bits save.
+Weights as_base(const BaseModel& model, Weights weights) {
+  if (weights.type == WeightType::f32 && !weights.stored &&
+      std::ranges::any_of(model.parameters().all(), is_narrow))
+    weights.type = WeightType::bf16;
+  return weights;
+}
 
 using DecodeFn = decltype(decoding::PredictOptions::decode_fn);
 
@@ -130,7 +171,8 @@ DecodeFn decode_fn_of(const DecodeFlags& flags, const DecodeFn& bound) {
 }  // namespace
 
 Predictor::Predictor(const ConfiguredModel& model, const DecodeFlags& decode,
-                     const Weights& weights) {
+                     const Weights& requested) {
+  const Weights weights = as_base(*model.model, requested);
   QT_CHECK(!model.model->spec().encoder_only(),
            "this model is an encoder alone and gives no answers; quintet generate --embed=mean and "
            "/v1/embeddings of quintet serve give its embeddings");

@@ -17,7 +17,7 @@ int64_t bytes_below(const std::filesystem::path& folder) {
 }  // namespace
 
 void QuantizationFlags::add_to(CLI::App& app) {
-  set.add_to(app);
+  set.add_to(app, false);  // convert's SRC comes first
   quantize.add_to(app);
   app.add_option("--output", output, "new folder for the quantized model")->transform(mapped_path);
   app.add_flag("--report", report,
@@ -37,7 +37,8 @@ void quantize_model(const QuantizationFlags& flags, const gin::CommandLine& gin_
            flags.quantize.name.empty() ? "none" : "f32, in which every run is written");
   QT_CHECK(flags.output.empty() || weights != WeightType::int8_dynamic,
            "--quantize=int8_dynamic: write int8, and name int8_dynamic where the model is used");
-  const TrainedModel trained = open_trained_model(flags.set.model_dir, gin_line);
+  const TrainedModel trained =
+      open_merged_model(flags.set.model_dir, gin_line, Load::all, flags.set.adapter);
   check_not_quantized(*trained.reader);
   if (!flags.output.empty()) {
     write_quantized(trained, weights, flags.output);

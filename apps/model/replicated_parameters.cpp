@@ -5,15 +5,16 @@
 namespace quintet {
 namespace {
 
-using Shards = std::vector<std::pair<Tensor, Tensor>>;
+using Shards = std::vector<std::array<Tensor, 3>>;
 
 Shards gather(Parameters& parameters) {
   Shards shards;
   if (ExecutionContext::current().sharding == nullptr) return shards;
   for (ParamInfo& info : parameters.all()) {
-    shards.emplace_back(info.value, info.compute);
+    shards.push_back({info.value, info.compute, info.scales});
     info.value = replicated(info.value);
     info.compute = replicated(info.compute);
+    info.scales = replicated(info.scales);
   }
   return shards;
 }
@@ -29,8 +30,10 @@ ReplicatedParameters::ReplicatedParameters(Parameters& parameters)
 
 ReplicatedParameters::~ReplicatedParameters() {
   for (size_t i = 0; i < shards_.size(); ++i) {
-    parameters_.all()[i].value = std::move(shards_[i].first);
-    parameters_.all()[i].compute = std::move(shards_[i].second);
+    ParamInfo& info = parameters_.all()[i];
+    info.value = std::move(shards_[i][0]);
+    info.compute = std::move(shards_[i][1]);
+    info.scales = std::move(shards_[i][2]);
   }
 }
 

@@ -3,6 +3,7 @@
 //
 //   const ReplicatedParameters replicated(model.parameters());   // gathered; sharded again when it goes
 
+#include <array>
 #include <vector>
 
 #include "runtime/mesh/sharding.h"
@@ -24,7 +25,7 @@ class ReplicatedParameters {
 
  private:
   Parameters& parameters_;
-  std::vector<std::pair<Tensor, Tensor>> shards_;  // value and compute
+  std::vector<std::array<Tensor, 3>> shards_;  // value, compute, scales
   Sharding one_rank_{Axes{}, {}, {}};
   Sharding::Use use_one_rank_;
 };

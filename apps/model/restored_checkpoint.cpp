@@ -5,6 +5,7 @@
 #include "apps/model/assignment_map.h"
 #include "apps/model/quantized_model.h"
 #include "checkpoint/arrays/half.h"
+#include "checkpoint/open/open_checkpoint.h"
 #include "runtime/base/process/messages.h"
 
 namespace quintet {
@@ -128,9 +129,9 @@ class RestoredCheckpoint final : public CheckpointReader {
 
 ArrayShapes shapes_of(const Parameters& parameters) {
   ArrayShapes shapes;
-  for (const ParamInfo& info : parameters.all()) {
-    std::vector<int64_t>& shape = shapes[parameter_key(info.name)];
-    for (const Axis& axis : info.spec.axes) shape.push_back(axis.size);
+  for (const ParamInfo* info : parameters.of_base()) {
+    std::vector<int64_t>& shape = shapes[parameter_key(info->name)];
+    for (const Axis& axis : info->spec.axes) shape.push_back(axis.size);
   }
   shapes[kStep];
   return shapes;
@@ -144,6 +145,7 @@ bool has_optimizer_state(const CheckpointReader& checkpoint) {
 std::shared_ptr<const CheckpointReader> restored(std::shared_ptr<const CheckpointReader> checkpoint,
                                                  const RestoreCheckpointConfig& config,
                                                  const ArrayShapes& model) {
+  if (!config.adapter.empty()) checkpoint = adapted(std::move(checkpoint), config.adapter);
   const bool renames = !config.transformations.empty() || config.upcycled_experts > 0;
   if (renames) check_not_quantized(*checkpoint);
   if (!renames && (!config.dtype || quantization_of(*checkpoint))) return checkpoint;

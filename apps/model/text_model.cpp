@@ -8,8 +8,9 @@
 namespace quintet {
 
 TextModel::TextModel(const std::string& model_dir, const gin::CommandLine& line, bool ids_only,
-                     Load load)
-    : trained_(open_trained_model(model_dir, line, load)) {
+                     Load load, const std::string& adapter, std::string name)
+    : trained_(open_trained_model(model_dir, line, load, adapter)),
+      name_(name.empty() ? trained_.model_dir.filename().string() : std::move(name)) {
   const ConfiguredModel& model = *trained_.model;
   decoder_only_ = model.model->spec().decoder_only();
   inputs_ = vocabulary(decoder_only_ ? model.output_vocabulary : model.input_vocabulary, ids_only);

@@ -22,12 +22,12 @@ class TextModel {
   /// Throws what open_trained_model throws, and a usage error if the model has no vocabulary, unless
   /// only ids are asked for.
   TextModel(const std::string& model_dir, const gin::CommandLine& line, bool ids_only = false,
-            Load load = Load::to_generate);
+            Load load = Load::to_generate, const std::string& adapter = "", std::string name = "");
 
   const TrainedModel& trained() const { return trained_; }
   const ConfiguredModel& configured() const { return *trained_.model; }
-  /// The model directory's last part, by which clients call the model.
-  std::string name() const { return trained_.model_dir.filename().string(); }
+  /// By which clients call the model: as it was named, else the model directory's last part.
+  const std::string& name() const { return name_; }
   bool decoder_only() const { return decoder_only_; }
   /// Null: the model has no vocabulary, only its ids can be asked for.
   const data::VocabularyPtr& targets() const { return targets_; }
@@ -51,6 +51,7 @@ class TextModel {
   void learn_from(const data::DatasetConfig& dataset);
 
   TrainedModel trained_;
+  std::string name_;
   bool decoder_only_ = false, add_eos_ = true;
   int64_t answer_length_ = 128;
   std::optional<GenerationDefaults> defaults_;

@@ -20,11 +20,19 @@ std::optional<data::DatasetConfig> dataset_of_run(const gin::Config& config, boo
   return std::nullopt;
 }
 
-void TrainedDatasetFlags::add_to(CLI::App& app) {
+void add_adapter_flag(CLI::App& app, std::string& adapter) {
+  app.add_option("--adapter", adapter,
+                 "a LoRA adapter of this model, merged into it: a PEFT directory, or a run of "
+                 "quintet finetune --lora_rank")
+      ->transform(mapped_path);
+}
+
+void TrainedDatasetFlags::add_to(CLI::App& app, bool is_positional) {
   const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 40);
-  app.add_option("MODEL,--model_dir,--model", model_dir,
+  app.add_option(is_positional ? "MODEL,--model_dir,--model" : "--model_dir,--model", model_dir,
                  "the directory of a training run, a checkpoint, or a Hugging Face directory")
       ->transform(mapped_path);
+  add_adapter_flag(app, adapter);
   app.add_option("--checkpoint", checkpoint, "latest, all, or a step");
   app.add_option("--task", task, "a task or mixture; default: the run's own");
   app.add_option("--split", split, "split of the task; default: the run's own, else validation");
@@ -63,6 +71,7 @@ bool TrainedDatasetFlags::verifies_vocabs(const TrainedModel& trained) const {
 RestoreCheckpointConfig TrainedDatasetFlags::restore_of(const TrainedModel& trained) const {
   const std::filesystem::path path = model_dir;
   RestoreCheckpointConfig restore;
+  restore.adapter = adapter;
   restore.path = {trained.model_dir.string()};
   if (std::filesystem::weakly_canonical(path) !=
       std::filesystem::weakly_canonical(trained.model_dir)) {

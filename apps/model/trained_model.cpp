@@ -5,6 +5,7 @@
 #include "apps/model/checkpoint_parameters.h"
 #include "apps/model/quantized_model.h"
 #include "checkpoint/huggingface/config.h"
+#include "checkpoint/lora/peft.h"
 #include "checkpoint/open/formats.h"
 #include "checkpoint/open/open_checkpoint.h"
 #include "checkpoint/open/recognize.h"
@@ -47,6 +48,11 @@ Place place_of(const fs::path& path, bool has_config) {
   const fs::path named = local_path(path.string());
   QT_CHECK_AS(ExitCode::kData, fs::is_directory(named) || format_at(named) != nullptr,
               "{}: no such folder; name a model directory or a checkpoint", named.string());
+  if (!has_config && is_peft(named)) {
+    Place place = place_with_config(path_of_base(peft_base(named), named));
+    place.checkpoint = named;
+    return place;
+  }
   if (!has_config) return place_with_config(named);
   const fs::path checkpoint = find_checkpoint(named);
   return {fs::is_directory(named) ? named : named.parent_path(), {}, checkpoint};
@@ -76,7 +82,8 @@ std::shared_ptr<ConfiguredModel> model_in(const gin::Config& config, const std::
 
 }  // namespace
 
-TrainedModel open_trained_model(const fs::path& path, const gin::CommandLine& line, Load load) {
+TrainedModel open_trained_model(const fs::path& path, const gin::CommandLine& line, Load load,
+                                const std::string& adapter) {
   const Place place = place_of(path, !line.files.empty());
   TrainedModel trained;
   trained.model_dir = place.model_dir;
@@ -97,6 +104,7 @@ TrainedModel open_trained_model(const fs::path& path, const gin::CommandLine& li
   trained.checkpoint = place.checkpoint;
   if (trained.checkpoint.empty()) trained.checkpoint = find_checkpoint(trained.model_dir);
   trained.reader = open_checkpoint(trained.checkpoint);
+  if (!adapter.empty()) trained.reader = adapted(trained.reader, adapter);
   trained.reader->verify_before_reading();
   check_recorded(*trained.reader, vocabularies_of(*trained.model));
   Weights weights =
@@ -105,6 +113,17 @@ TrainedModel open_trained_model(const fs::path& path, const gin::CommandLine& li
   load_for(weights, *trained.reader, *trained.model->model);
   trained.step = trained.reader->step();
   return trained;
+}
+
+TrainedModel open_merged_model(const fs::path& path, const gin::CommandLine& line, Load load,
+                               const std::string& adapter) {
+  TrainedModel as_run = open_trained_model(path, line, Load::nothing);
+  gin::CommandLine merged = line;
+  if (as_run.model->lora)
+    merged.bindings.push_back(as_run.model->name + ".lora = None");
+  else if (load == Load::nothing)
+    return as_run;
+  return open_trained_model(path, merged, load, adapter);
 }
 
 }  // namespace quintet

@@ -33,7 +33,13 @@ enum class Load { nothing, to_generate, part, all };
 /// `line`: gin bindings over its config.gin or config.json; files instead of it, which bind MODEL or
 /// train_script.train.model. Without a path they are all there is: a model with new parameters. Throws kData when there is
 /// no configuration or no checkpoint, or it does not fit or was trained with other vocabularies.
+/// `adapter`: merged into its parameters; empty: none.
 TrainedModel open_trained_model(const std::filesystem::path& path,
-                                const gin::CommandLine& line = {}, Load load = Load::all);
+                                const gin::CommandLine& line = {}, Load load = Load::all,
+                                const std::string& adapter = "");
+
+/// The same without a lora.LoraConfig in its configuration, for models that are written: a run's adapters are merged.
+TrainedModel open_merged_model(const std::filesystem::path& path, const gin::CommandLine& line,
+                               Load load, const std::string& adapter = "");
 
 }  // namespace quintet

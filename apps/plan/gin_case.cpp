@@ -40,10 +40,12 @@ std::unique_ptr<GinSession> model_session(const std::string& verb, gin::CommandL
 
 LayoutCase gin_case(const ModelCase& bench, GinSession& session) {
   LayoutCase what;
-  what.make = [&session, mutex = std::make_shared<std::mutex>()] {
+  what.make = [&session, lora = bench.lora.lora(), mutex = std::make_shared<std::mutex>()] {
     const std::lock_guard lock(*mutex);
     const auto configured =
         gin::as<std::shared_ptr<ConfiguredModel>>(session.config().evaluate("MODEL"), {"MODEL"});
+    if (lora) configured->lora = lora;
+    configured->prepare_to_train();
     return ModelAndOptimizer{configured->model, configured->optimizer_to_train()};
   };
   const ModelAndOptimizer example = what.make();

@@ -93,11 +93,12 @@ LayoutCase layout_case(const ModelCase& options) {
 }
 
 LayoutCase layout_case(const T5Config& config, const ModelCase& options) {
-  const auto make = [](const T5Config& of) {
+  const auto make = [lora = options.lora.lora()](const T5Config& of) {
     LossOptions loss;
     loss.z_loss = 1e-4;
-    return ModelAndOptimizer{std::make_shared<EncoderDecoderModel>(of, loss),
-                             optax_optimizer(adamw(1e-3))};
+    const auto model = std::make_shared<EncoderDecoderModel>(of, loss);
+    if (lora) add_adapters(*model, *lora);
+    return ModelAndOptimizer{model, optax_optimizer(adamw(1e-3))};
   };
   T5Config remat = config;
   remat.remat_policy = "full";

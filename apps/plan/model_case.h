@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "apps/flags/lora_flags.h"
 #include "apps/plan/layout_step.h"
 #include "models/base_model.h"
 
@@ -18,6 +19,7 @@ struct ModelCase {
   std::string model = "t5_1_1_small";
   int64_t batch = 8, inputs = 256, targets = 64;
   std::string dtype = "float32";
+  LoraFlags lora = {};
 };
 
 /// --model, --batch, --inputs, --targets.

@@ -138,10 +138,10 @@ void serve_pipe(Service& service) {
       log_failure(error);
     }
     service.drain();
-    service.engine().abort();
+    service.abort();
   });
-  service.engine().run();  // on this thread, whose team computes
-  const bool broken = service.engine().broken();
+  service.run();
+  const bool broken = service.broken();
   if (broken) ::shutdown(STDIN_FILENO, SHUT_RD);  // no more of them
   requests.join();
   QT_CHECK_AS(ExitCode::kEnvironment, !broken,

@@ -8,49 +8,23 @@
 
 namespace quintet::serve {
 
-void ServeFlags::add_to(CLI::App& app) {
-  const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 40);
+namespace {
+
+const auto kPositive = CLI::Range(int64_t{1}, int64_t{1} << 40);
+
+void add_connection_flags(CLI::App& app, ServeLimits& limits, HttpLimits& sockets,
+                          double& drain_seconds) {
   const auto seconds = CLI::Range(0.01, 1e6);
-  ServeLimits& limits = service.limits;
-  HttpLimits& sockets = http.limits;
-  serving::EngineOptions& engine = service.engine;
-  app.add_option("MODEL,--model_dir,--model", model_dir,
-                 "the directory of a training run, a checkpoint, or a Hugging Face directory")
-      ->required();
-  app.add_option("--host", http.host,
-                 "address to listen on; 0.0.0.0: all networks (set --api_keys then)");
-  app.add_option("--port", http.port, "0: any free port")->check(CLI::Range(0, 65535));
-  app.add_option("--api_keys", keys_file, "file with one key per line: KEY [NAME [PRIORITY]]");
-  app.add_option("--allowed_hosts", allowed_hosts,
-                 "host names accepted besides localhost: name, *.name or *, comma-separated")
-      ->delimiter(',');
-  app.add_option("--cache_mib", cache_mib, "memory for the key-value cache, in MiB")
-      ->check(positive);
-  app.add_option(
-         "--answers_mib", answers_mib,
-         "memory for answers being generated and sent, in MiB; one request may take half of it")
-      ->check(positive);
-  app.add_option("--max_batch", engine.max_rows, "largest number of sequences per step")
-      ->check(positive);
-  app.add_option("--max_queue", engine.max_waiting, "largest number of waiting prompts")
-      ->check(positive);
-  app.add_option("--max_prompts", limits.prompts, "largest number of prompts per request")
-      ->check(positive);
-  app.add_option("--max_prompt_tokens", limits.prompt_tokens, "largest number of tokens per prompt")
-      ->check(positive);
-  app.add_option("--max_tokens", limits.answer_tokens, "largest number of tokens per answer")
-      ->check(positive);
-  app.add_option("--max_n", limits.sequences, "largest n, best_of and num_beams")->check(positive);
   app.add_option("--request_seconds", limits.request_seconds,
                  "time limit from a request to its answer")
       ->check(seconds);
-  app.add_option("--max_connections", sockets.connections, "open connections")->check(positive);
+  app.add_option("--max_connections", sockets.connections, "open connections")->check(kPositive);
   app.add_option("--max_connections_per_address", sockets.connections_per_address,
                  "open connections per client address; 0: half of --max_connections, unlimited "
                  "from this machine")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   app.add_option("--max_body_bytes", sockets.body_bytes, "size of a request's body")
-      ->check(positive);
+      ->check(kPositive);
   app.add_option("--header_seconds", sockets.header_seconds, "time limit to receive the headers")
       ->check(seconds);
   app.add_option("--body_seconds", sockets.body_seconds, "time limit to receive the body")
@@ -63,6 +37,48 @@ void ServeFlags::add_to(CLI::App& app) {
   app.add_option("--drain_seconds", drain_seconds,
                  "time for running requests to complete after SIGTERM")
       ->check(seconds);
+}
+
+}  // namespace
+
+void ServeFlags::add_to(CLI::App& app) {
+  ServeLimits& limits = service.limits;
+  serving::EngineOptions& engine = service.engine;
+  app.add_option("MODEL,--model_dir,--model", model_dir,
+                 "the directory of a training run, a checkpoint, or a Hugging Face directory")
+      ->required();
+  app.add_option(
+         "--adapter", adapters,
+         "NAME=DIR or DIR, may be repeated: a LoRA adapter of this model, a PEFT directory or "
+         "a run of quintet finetune --lora_rank, that requests choose by \"model\": NAME; "
+         "each takes the memory of the model again, and an equal part of --cache_mib and "
+         "--answers_mib")
+      ->allow_extra_args(false);
+  app.add_option("--host", http.host,
+                 "address to listen on; 0.0.0.0: all networks (set --api_keys then)");
+  app.add_option("--port", http.port, "0: any free port")->check(CLI::Range(0, 65535));
+  app.add_option("--api_keys", keys_file, "file with one key per line: KEY [NAME [PRIORITY]]");
+  app.add_option("--allowed_hosts", allowed_hosts,
+                 "host names accepted besides localhost: name, *.name or *, comma-separated")
+      ->delimiter(',');
+  app.add_option("--cache_mib", cache_mib, "memory for the key-value cache, in MiB")
+      ->check(kPositive);
+  app.add_option(
+         "--answers_mib", answers_mib,
+         "memory for answers being generated and sent, in MiB; one request may take half of it")
+      ->check(kPositive);
+  app.add_option("--max_batch", engine.max_rows, "largest number of sequences per step")
+      ->check(kPositive);
+  app.add_option("--max_queue", engine.max_waiting, "largest number of waiting prompts")
+      ->check(kPositive);
+  app.add_option("--max_prompts", limits.prompts, "largest number of prompts per request")
+      ->check(kPositive);
+  app.add_option("--max_prompt_tokens", limits.prompt_tokens, "largest number of tokens per prompt")
+      ->check(kPositive);
+  app.add_option("--max_tokens", limits.answer_tokens, "largest number of tokens per answer")
+      ->check(kPositive);
+  app.add_option("--max_n", limits.sequences, "largest n, best_of and num_beams")->check(kPositive);
+  add_connection_flags(app, limits, http.limits, drain_seconds);
   app.add_flag("--log_prompts", service.log_prompts, "write the texts of requests to stderr");
   quantize.add_to(app);
   compute.add_to(app);

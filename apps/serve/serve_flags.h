@@ -13,6 +13,7 @@ namespace quintet::serve {
 
 struct ServeFlags {
   std::string model_dir, keys_file;
+  std::vector<std::string> adapters;  // NAME=DIR or DIR
   std::vector<std::string> allowed_hosts;
   HttpOptions http;
   ServiceOptions service;

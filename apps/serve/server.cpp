@@ -1,8 +1,11 @@
 #include "apps/serve/server.h"
 
 #include <csignal>
+#include <deque>
+#include <set>
 #include <thread>
 
+#include "apps/flags/command_line.h"
 #include "apps/model/predictor.h"
 #include "apps/model/text_model.h"
 #include "apps/process/inference_ranks.h"
@@ -41,6 +44,57 @@ Computed computed(const TextModel& model, const ServeFlags& flags, SharedMemoryG
   return {std::move(packed), std::move(network)};
 }
 
+/// An adapter that is served beside its base: merged into a network of its own.
+struct ServedAdapter {
+  ServedAdapter(const std::string& name, const std::string& folder, const ServeFlags& flags,
+                const gin::CommandLine& line)
+      : model(flags.model_dir, line, false, Load::to_generate, folder, name),
+        network(computed(model, flags, nullptr)),
+        service(model, std::move(network.network), flags.service) {}
+
+  const TextModel model;
+  Computed network;
+  Service service;
+};
+
+std::deque<ServedAdapter> served_adapters(const ServeFlags& flags, const std::string& base,
+                                          const gin::CommandLine& line) {
+  std::deque<ServedAdapter> served;
+  std::set<std::string> names{base};
+  for (const std::string& value : flags.adapters) {
+    const size_t equals = value.find('=');
+    const std::filesystem::path folder =
+        mapped_path(equals == std::string::npos ? value : value.substr(equals + 1));
+    const std::string name = equals == std::string::npos
+                                 ? (folder / "").parent_path().filename().string()
+                                 : value.substr(0, equals);
+    QT_CHECK(!name.empty() && names.insert(name).second,
+             "--adapter={}: the name '{}' is {}; name it otherwise: --adapter=NAME={}", value, name,
+             name.empty() ? "empty" : "another's", folder.string());
+    served.emplace_back(name, folder.string(), flags, line);
+  }
+  return served;
+}
+
+/// What follows from the model and the flags; throws a usage error for flags that do not go together.
+void complete(ServeFlags& flags, const TextModel& model, const Ranks& ranks) {
+  serving::EngineOptions& engine = flags.service.engine;
+  const int64_t models = 1 + std::ssize(flags.adapters);
+  engine.memory_bytes = (flags.cache_mib << 20) / models;
+  flags.service.answer_bytes = (flags.answers_mib << 20) / models;
+  engine.max_length = flags.service.limits.prompt_tokens + flags.service.limits.answer_tokens + 1;
+  engine.bidirectional_prefix = model.configured().model->spec().inputs_bidirectional_attention;
+  QT_CHECK(flags.service.limits.sequences <= engine.max_rows,
+           "--max_n={} exceeds --max_batch={}: such a request could never run",
+           flags.service.limits.sequences, engine.max_rows);
+  engine.signal = std::make_shared<serving::WorkSignal>();  // one of all
+  QT_CHECK(
+      flags.adapters.empty() || ranks.size() == 1,
+      "--adapter: {} ranks hold one model together; serve adapters by one process, or merge one "
+      "with quintet convert",
+      ranks.size());
+}
+
 bool is_local(const std::string& host) {
   return host.starts_with("127.") || host == "localhost" || host == "::1";
 }
@@ -57,7 +111,7 @@ void serve_sockets(Service& service, ServeFlags& flags) {
   flags.http.on_signal = [&] {
     log_line("serve: finishing what is running; again to quit at once\n");
     service.drain();
-    sockets->drain(flags.drain_seconds, [&] { service.engine().abort(); });
+    sockets->drain(flags.drain_seconds, [&] { service.abort(); });
   };
   HttpServer server(flags.http, [&](auto request, auto exchange) {
     service.handle(std::move(request), std::move(exchange));
@@ -70,15 +124,15 @@ void serve_sockets(Service& service, ServeFlags& flags) {
     log_line("serve: anyone who reaches {} may use this: give --api_keys\n", flags.http.host);
 
   std::thread io = start_thread("for connections", [&] { server.run(); });
-  service.engine().run();  // on this thread, whose team computes
-  if (service.engine().broken()) {
+  service.run();
+  if (service.broken()) {
     log_line("serve: the device fails again and again; /ready says so for {} s\n",
              kBrokenSeconds.count());
     std::this_thread::sleep_for(kBrokenSeconds);
     server.drain(5);
   }
   io.join();
-  QT_CHECK_AS(ExitCode::kEnvironment, !service.engine().broken(),
+  QT_CHECK_AS(ExitCode::kEnvironment, !service.broken(),
               "serve: the device fails again and again; start the server anew");
 }
 
@@ -90,15 +144,7 @@ void run_server(ServeFlags flags, const Ranks& ranks, const gin::CommandLine& li
 
   const TextModel model(flags.model_dir, line, false,
                         ranks.size() == 1 ? Load::to_generate : Load::part);
-  serving::EngineOptions& engine = flags.service.engine;
-  engine.memory_bytes = flags.cache_mib << 20;
-  flags.service.answer_bytes = flags.answers_mib << 20;
-  engine.max_length = flags.service.limits.prompt_tokens + flags.service.limits.answer_tokens + 1;
-  engine.bidirectional_prefix = model.configured().model->spec().inputs_bidirectional_attention;
-  QT_CHECK(flags.service.limits.sequences <= engine.max_rows,
-           "--max_n={} exceeds --max_batch={}: such a request could never run",
-           flags.service.limits.sequences, engine.max_rows);
-
+  complete(flags, model, ranks);
   const InferenceRanks division(ranks, ranks.size());
   Computed network = computed(model, flags, division.group());
   if (!ranks.leads()) {
@@ -106,7 +152,12 @@ void run_server(ServeFlags flags, const Ranks& ranks, const gin::CommandLine& li
     for (const int number : {SIGINT, SIGTERM, SIGUSR1}) std::signal(number, SIG_IGN);
     return serving::follow(*network.network, *division.group());
   }
+  std::deque<ServedAdapter> adapters = served_adapters(flags, model.name(), line);
   Service service(model, std::move(network.network), std::move(flags.service));
+  for (ServedAdapter& adapter : adapters) {
+    service.add(adapter.service);
+    log_line("serve: adapter '{}' of {}\n", adapter.model.name(), model.name());
+  }
   refused_memory_ends_program = false;
   flags.pipe ? serve_pipe(service) : serve_sockets(service, flags);
 }

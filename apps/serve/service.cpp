@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/process/version.h"
+#include "apps/serve/api/fields.h"
 #include "apps/serve/http/log.h"
 #include "apps/serve/insist.h"
 #include "apps/serve/job_group.h"
@@ -74,9 +75,31 @@ Service::Service(const TextModel& model, std::unique_ptr<serving::ServedNetwork>
       answer_memory_(options_.answer_bytes, *model.targets(),
                      model.configured().model->vocab_size()) {}
 
+void Service::add(Service& other) {
+  other.metrics_ = metrics_;
+  others_.push_back(&other);
+}
+
+void Service::run() {
+  std::vector<serving::Engine*> engines{&engine_};
+  for (Service* other : others_) engines.push_back(&other->engine_);
+  serving::run_engines(engines);
+}
+
 void Service::drain() {
   draining_ = true;
   engine_.close();
+  for (Service* other : others_) other->drain();
+}
+
+void Service::abort() {
+  engine_.abort();
+  for (Service* other : others_) other->abort();
+}
+
+bool Service::broken() const {
+  return engine_.broken() ||
+         std::ranges::any_of(others_, [](const Service* other) { return other->broken(); });
 }
 
 std::vector<int32_t> Service::encode(const Text& prompt, const std::string& field) const {
@@ -99,25 +122,46 @@ serving::Job Service::job(std::vector<int32_t> ids, const Client& client, int pr
 }
 
 HttpResponse Service::ready() const {
-  if (draining_ || engine_.broken())
-    return error_response(
-        ApiError(503, engine_.broken() ? "the device has failed" : "shutting down"));
+  if (draining_ || broken())
+    return error_response(ApiError(503, broken() ? "the device has failed" : "shutting down"));
   return {.body = "{\"status\": \"ready\"}\n"};
+}
+
+nlohmann::ordered_json Service::model_json() const {
+  return {{"id", model_.name()},
+          {"object", "model"},
+          {"created", started_},
+          {"owned_by", "quintet"},
+          {"step", model_.trained().step},
+          {"max_prompt_tokens", options_.limits.prompt_tokens},
+          {"max_tokens", options_.limits.answer_tokens}};
 }
 
 HttpResponse Service::models(const std::string& target) const {
   using Json = nlohmann::ordered_json;
-  const Json ours = {{"id", model_.name()},
-                     {"object", "model"},
-                     {"created", started_},
-                     {"owned_by", "quintet"},
-                     {"step", model_.trained().step},
-                     {"max_prompt_tokens", options_.limits.prompt_tokens},
-                     {"max_tokens", options_.limits.answer_tokens}};
+  Json all = Json::array({model_json()});
+  for (const Service* other : others_) {
+    all.push_back(other->model_json());
+    all.back()["parent"] = model_.name();  // of an adapter, as vLLM has it
+  }
   if (target == "/v1/models")
-    return {.body = dumped(Json{{"object", "list"}, {"data", Json::array({ours})}}) + "\n"};
-  if (target == "/v1/models/" + model_.name()) return {.body = dumped(ours) + "\n"};
+    return {.body = dumped(Json{{"object", "list"}, {"data", all}}) + "\n"};
+  for (const Json& one : all)
+    if (target == "/v1/models/" + one["id"].get<std::string>()) return {.body = dumped(one) + "\n"};
   throw ApiError(404, "no such model", "model", "model_not_found");
+}
+
+Service& Service::named_in(const HttpRequest& request) {
+  if (others_.empty() || request.target == "/v1/batch") return *this;  // whose lines name models
+  const std::string wanted = Fields(request.body).string("model", model_.name());
+  if (wanted == model_.name()) return *this;
+  std::string names = "'" + model_.name() + "'";
+  for (Service* other : others_) {
+    if (wanted == other->model().name()) return *other;
+    names += ", '" + other->model().name() + "'";
+  }
+  throw ApiError(404, fmt::format("model '{}' is not here; there are {}", wanted, names), "model",
+                 "model_not_found");
 }
 
 void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
@@ -172,9 +216,9 @@ void Service::answer(const HttpRequest& request, Exchange& exchange, HttpRespons
 void Service::answered(const Asked& asked, int status, size_t prompts) {
   const double seconds = seconds_since(asked.arrived);
   if (status == kClientLeft)
-    metrics_.cancelled();
+    metrics_->cancelled();
   else
-    metrics_.answered(asked.target, status, seconds);
+    metrics_->answered(asked.target, status, seconds);
   if (!options_.log_requests) return;
   // Nothing of what was asked or answered: error messages quote it.
   log_request("{} {} {} {} {:.0f} ms{}\n", shown(asked.client), shown(asked.method),
@@ -189,7 +233,7 @@ void Service::dispatch(HttpRequest request, const Client& client,
   if (draining_) throw ApiError(503, "shutting down", "", "shutting_down");
   reader_.post([this, request = std::move(request), client, exchange, answer = post->second] {
     try {
-      answer(*this, request, client, exchange);
+      answer(named_in(request), request, client, exchange);
     } catch (...) {
       insist([&, thrown = std::current_exception()] {
         const ApiError error = as_api_error(thrown);
@@ -201,6 +245,23 @@ void Service::dispatch(HttpRequest request, const Client& client,
   });
 }
 
+serving::EngineState Service::state() const {
+  serving::EngineState sum = engine_.state();
+  for (const Service* other : others_) {
+    const serving::EngineState state = other->state();
+    for (int64_t serving::EngineState::*count :
+         {&serving::EngineState::waiting, &serving::EngineState::running,
+          &serving::EngineState::rows, &serving::EngineState::memory_limit,
+          &serving::EngineState::memory_reserved, &serving::EngineState::memory_used,
+          &serving::EngineState::steps, &serving::EngineState::row_steps,
+          &serving::EngineState::encoder_tokens, &serving::EngineState::whole_rows,
+          &serving::EngineState::shared_inputs})
+      sum.*count += state.*count;
+    sum.seconds_computing += state.seconds_computing;
+  }
+  return sum;
+}
+
 std::optional<HttpResponse> Service::get(const std::string& target) const {
   if (target == "/") return page();
   if (target == "/health") return HttpResponse{.body = "{\"status\": \"ok\"}\n"};
@@ -209,7 +270,7 @@ std::optional<HttpResponse> Service::get(const std::string& target) const {
     return HttpResponse{.body = fmt::format("{{\"version\": \"{}\"}}\n", kVersion)};
   if (target == "/openapi.json") return HttpResponse{.body = std::string(kOpenApi)};
   if (target == "/metrics")
-    return HttpResponse{.body = metrics_.text(engine_.state(), connections_()),
+    return HttpResponse{.body = metrics_->text(state(), connections_()),
                         .content_type = "text/plain; version=0.0.4"};
   if (target == "/v1/models" || target.starts_with("/v1/models/")) return models(target);
   return std::nullopt;

@@ -3,9 +3,10 @@
 //
 //   Service service(model, serving::cpu_network(packed, options.engine), options);
 //   HttpServer server(options, [&](auto request, auto exchange) { service.handle(...); });
-//   service.engine().run();
+//   service.run();
 
 #include <ctime>
+#include <nlohmann/json_fwd.hpp>
 
 #include "apps/serve/answer_memory.h"
 #include "apps/serve/api/api_keys.h"
@@ -44,6 +45,13 @@ class Service {
   /// The model must outlive the service.
   Service(const TextModel& model, std::unique_ptr<serving::ServedNetwork> network,
           ServiceOptions options);
+  /// Requests that name `other`'s model are answered by it, and counted here; it has an engine of its own with this one's
+  /// signal, and must outlive what this one is asked.
+  void add(Service& other);
+
+  /// Its engine and those of the others on this thread, whose team and device compute; until all are drained or aborted,
+  /// or one is broken.
+  void run();
 
   /// Answers a request, now or later. Called in the sockets' thread.
   void handle(HttpRequest request, std::shared_ptr<Exchange> exchange);
@@ -52,8 +60,12 @@ class Service {
   void dispatch(HttpRequest request, const Client& client, std::shared_ptr<Exchange> exchange);
   serving::Engine& engine() { return engine_; }
   bool draining() const { return draining_; }
-  /// No more jobs are taken, and /ready says so.
+  /// Of its engine or one of those added.
+  bool broken() const;
+  /// No more jobs are taken, by those added neither, and /ready says so.
   void drain();
+  /// Ends all jobs.
+  void abort();
   void set_connections(std::function<int64_t()> connections) {
     connections_ = std::move(connections);
   }
@@ -61,7 +73,7 @@ class Service {
   // For those that answer:
   const TextModel& model() const { return model_; }
   const ServiceOptions& options() const { return options_; }
-  ServerMetrics& metrics() { return metrics_; }
+  ServerMetrics& metrics() { return *metrics_; }
   ThreadPool& worker() { return worker_; }
   AnswerMemory& answer_memory() { return answer_memory_; }
   /// Responds with what needs no work.
@@ -81,14 +93,19 @@ class Service {
   /// Nothing: there is no such address.
   std::optional<HttpResponse> get(const std::string& target) const;
   HttpResponse ready() const;
+  serving::EngineState state() const;  // of all engines together
   HttpResponse models(const std::string& target) const;
+  nlohmann::ordered_json model_json() const;
+  /// This service, or the one added whose model a request names. Throws ApiError 404 for another name.
+  Service& named_in(const HttpRequest& request);
 
   const TextModel& model_;
   const std::time_t started_ = std::time(nullptr);
   const ServiceOptions options_;
   serving::Engine engine_;
   AnswerMemory answer_memory_;
-  ServerMetrics metrics_;
+  std::shared_ptr<ServerMetrics> metrics_ = std::make_shared<ServerMetrics>();
+  std::vector<Service*> others_;  // by their models' names
   std::function<int64_t()> connections_ = [] { return 0; };
   std::atomic<bool> draining_ = false;
   // A thread each for reading requests and for writing answers: as JSON that takes milliseconds,

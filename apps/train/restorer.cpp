@@ -1,12 +1,15 @@
 #include "apps/train/restorer.h"
 
 #include <chrono>
+#include <set>
 
 #include "apps/input/run_vocabularies.h"
+#include "apps/model/assignment_map.h"
 #include "apps/model/checkpoint_parameters.h"
 #include "apps/model/restored_checkpoint.h"
 #include "apps/train/state/retention.h"
 #include "apps/train/state/state_arrays.h"
+#include "checkpoint/open/formats.h"
 #include "checkpoint/open/open_checkpoint.h"
 #include "runtime/base/files/atomic_file.h"
 #include "runtime/base/process/messages.h"
@@ -30,6 +33,7 @@ int64_t seed_from_clock() {
 void build_trainer(TrainRun& run, const BatchSourceFn& batch_source) {
   // T5X's keys: one for initial parameters, one for all steps.
   const Key root = key_from_seed(run.state.seed);
+  run.config.model->prepare_to_train();
   Parameters& parameters = run.config.model->model->parameters();
   parameters.initialize(split_at(root, 0));
   run.trainer = std::make_unique<Trainer>(loss_function(*run.config.model->model), parameters,
@@ -66,13 +70,27 @@ void restore_dataset(TrainRun& run, const CheckpointReader& from) {
   run.batches->restore(run_state_from_json(from.state_json(), where + ": state").data_position);
 }
 
-void warm_start(TrainRun& run, const RestoreCheckpointConfig& config) {
+/// The one checkpoint that a run starts from.
+std::filesystem::path start_folder(const TrainRun& run, const RestoreCheckpointConfig& config) {
   QT_CHECK(config.mode != "all", "utils.RestoreCheckpointConfig.mode = 'all' is for evaluation");
   check_fallback(config);
   const auto folders = checkpoint_folders(config, run.ranks);
   QT_CHECK(folders.size() == 1, "utils.RestoreCheckpointConfig.path: expected one path, found {}",
            folders.size());
-  const std::filesystem::path& folder = folders.front();
+  return folders.front();
+}
+
+/// Throws on all ranks if one found something.
+void check_finite(const TrainRun& run, const std::filesystem::path& folder,
+                  const NotFinite& found) {
+  const std::string bad = describe(found);
+  QT_CHECK_AS(ExitCode::kData, run.ranks.highest(bad.empty() ? 0 : 1) == 0,
+              "{}: {}; training cannot begin with them: name an earlier checkpoint",
+              folder.string(), bad.empty() ? "holds values that are not finite" : bad);
+}
+
+void warm_start(TrainRun& run, const RestoreCheckpointConfig& config) {
+  const std::filesystem::path folder = start_folder(run, config);
   const auto stored = open_checkpoint(folder);
   stored->verify_before_reading(run.ranks.rank(), run.ranks.size());
   check_warm_start(run, *stored);
@@ -87,10 +105,7 @@ void warm_start(TrainRun& run, const RestoreCheckpointConfig& config) {
                    .advice = "assignment_map of utils.RestoreCheckpointConfig says where a name is "
                              "read from; with fallback_to_scratch = True None keeps its initial "
                              "value, and strict = False leaves out what the model has not"});
-  const std::string bad = describe(count_not_finite(*run.trainer));
-  QT_CHECK_AS(ExitCode::kData, run.ranks.highest(bad.empty() ? 0 : 1) == 0,
-              "{}: {}; training cannot begin with them: name an earlier checkpoint",
-              folder.string(), bad.empty() ? "holds values that are not finite" : bad);
+  check_finite(run, folder, count_not_finite(*run.trainer));
   run.trainer->restored(from->step(), 0);
   if (config.restore_dataset) restore_dataset(run, *stored);
   run.state.step = run.state.first_step = from->step();
@@ -98,6 +113,102 @@ void warm_start(TrainRun& run, const RestoreCheckpointConfig& config) {
     fmt::print(stderr, "{}starting from {}{}, step {}\n", initialized_text(differences.missing),
                folder.string(),
                parameters_alone ? ": its parameters; the optimizer begins anew" : "", from->step());
+}
+
+/// Throws a usage error if parameters are to be read from elsewhere than their own names, as experts or not at all.
+void check_base_is_as_stored(const CheckpointReader& base, const RestoreCheckpointConfig& config,
+                             const ArrayShapes& model) {
+  std::set<std::string> wanted;
+  SourceNames sources;
+  for (const auto& [name, shape] : model) wanted.insert(name);
+  for (const auto& [name, tensor] : base.tensors()) sources[name] = name;
+  for (const AssignmentMap& map : config.transformations)
+    sources = apply_assignment_map(map, wanted, sources);
+  bool is_as_stored = config.upcycled_experts == 0;
+  for (const std::string& name : wanted)
+    if (name.starts_with(kParameterPrefix) && base.tensors().contains(name))
+      is_as_stored &= sources.contains(name) && sources.at(name) == name;
+  QT_CHECK(is_as_stored,
+           "lora.LoraConfig: adapters are merged into their base as it is stored, but "
+           "assignment_map, state_transformation_fns or upcycling of "
+           "utils.RestoreCheckpointConfig change its parameters; let a run without adapters save "
+           "the changed model, and name that as the base");
+}
+
+/// Throws kData for parameters of a base that the model has not.
+void check_strict(const CheckpointReader& base, const ArrayShapes& model) {
+  std::vector<std::string> problems;
+  for (const auto& [name, tensor] : base.tensors())
+    if (name.starts_with(kParameterPrefix) && !model.contains(name))
+      problems.push_back(name + ": in the checkpoint, not in the model");
+  if (!problems.empty())
+    problems.emplace_back(
+        "strict = False of utils.RestoreCheckpointConfig leaves out what the model has not");
+  fail_if_any(problems, base.folder().string());
+}
+
+/// Where the adapters' base is: what the run was told, or what its checkpoint says, unless it has moved since.
+std::filesystem::path base_of(const TrainRun& run, const RestoreCheckpointConfig& told) {
+  if (!run.resumed) return start_folder(run, told);
+  const std::string run_dir = run.config.model_dir.string();
+  QT_CHECK_AS(ExitCode::kData, run.state.lora.has_value(),
+              "{}: was trained without adapters, this run has a lora.LoraConfig; use another "
+              "model_dir",
+              run_dir);
+  const std::string& base = run.state.lora->base;
+  if (run.ranks.highest(format_at(base) == nullptr ? 1 : 0) == 0) return base;
+  try {
+    return start_folder(run, told);
+  } catch (const Error& error) {
+    fail(error.code(),
+         "{}: the base of its adapters, {}, is not there any more; bind "
+         "utils.RestoreCheckpointConfig.path to where it is: {}",
+         run_dir, base, error.what());
+  }
+}
+
+/// Of a base whose kernels are to have adapters. Throws kData if a resumed run had another one.
+void record_base(TrainRun& run, const CheckpointReader& base, const std::filesystem::path& folder) {
+  std::vector<std::string> kernels;
+  for (const ParamInfo& info : run.config.model->model->parameters().all())
+    if (info.low_rank) kernels.push_back(parameter_key(info.name));
+  const LoraConfig& lora = *run.config.model->lora;
+  const AdapterRecord record{.base = std::filesystem::absolute(folder).string(),
+                             .rank = lora.rank,
+                             .alpha = lora.alpha,
+                             .marks = marks_of(base, kernels)};
+  if (run.resumed) {
+    QT_CHECK(run.state.lora->rank == record.rank && run.state.lora->alpha == record.alpha,
+             "{}: was trained with lora.LoraConfig.rank {} and alpha {}, this run says {} and {}; "
+             "use the same or another model_dir",
+             run.config.model_dir.string(), run.state.lora->rank, run.state.lora->alpha,
+             record.rank, record.alpha);
+    check_marks(base, run.state.lora->marks, run.config.model_dir.string());
+  }
+  run.state.lora = record;
+  if (run.ranks.leads())
+    fmt::print(stderr, "adapters of rank {} for {} kernels of {}, which stay as they are\n",
+               lora.rank, kernels.size(), folder.string());
+}
+
+/// The base of a run with adapters: the checkpoint that it started from, read at each start.
+void load_base(TrainRun& run) {
+  const auto& restore = run.config.checkpoint.restore;
+  QT_CHECK(restore && !restore->path.empty(),
+           "lora.LoraConfig: adapters need a base; bind utils.RestoreCheckpointConfig.path");
+  const std::filesystem::path folder = base_of(run, *restore);
+  const auto stored = open_checkpoint(folder);
+  stored->verify_before_reading(run.ranks.rank(), run.ranks.size());
+  check_warm_start(run, *stored);
+  Parameters& parameters = run.config.model->model->parameters();
+  const ArrayShapes shapes = shapes_of(parameters);
+  check_base_is_as_stored(*stored, *restore, shapes);
+  const auto from = restored(stored, *restore, shapes);
+  if (restore->strict) check_strict(*from, shapes);
+  load_parameters(*from, parameters);
+  check_finite(run, folder, count_not_finite_frozen(parameters));
+  if (restore->restore_dataset && !run.resumed) restore_dataset(run, *stored);
+  record_base(run, *from, folder);
 }
 
 /// Every rank writes files of its own: one that cannot says so now, not at the first save. The leader has
@@ -170,6 +281,8 @@ void restore(TrainRun& run, const BatchSourceFn& batch_source) {
   }
   run.state.vocabularies = vocabularies;
   build_trainer(run, batch_source);
+  const bool has_base = run.config.model->lora.has_value();
+  if (has_base) load_base(run);
   if (checkpoint) {
     // Another model altogether is reported in a few lines.
     load_arrays(*checkpoint, *run.trainer, {.shown = 3});
@@ -178,7 +291,8 @@ void restore(TrainRun& run, const BatchSourceFn& batch_source) {
       run.batches->restore(run.state.data_position);
     run.stop_early = restore_actions(run.config.actions, run.state.actions);
     run.saved_step = run.state.step;
-  } else if (run.config.checkpoint.restore && !run.config.checkpoint.restore->path.empty()) {
+  } else if (!has_base && run.config.checkpoint.restore &&
+             !run.config.checkpoint.restore->path.empty()) {
     warm_start(run, *run.config.checkpoint.restore);
   }
   run.state.data_position = run.batches->position();

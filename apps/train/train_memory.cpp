@@ -25,6 +25,7 @@ ModelAndOptimizer model_of(GinSession& session) {
   const std::string name = "t5x.train.train.model";
   const auto configured =
       gin::as<std::shared_ptr<ConfiguredModel>>(session.config().evaluate(name), {name});
+  configured->prepare_to_train();
   return {configured->model, configured->optimizer_to_train()};
 }
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "checkpoint/checkpoint_reader.h"
 
@@ -24,5 +25,9 @@ struct CheckpointFormat {
 std::span<const CheckpointFormat> checkpoint_formats();
 /// The format at a path; null if it is none of them.
 const CheckpointFormat* format_at(const std::filesystem::path& path);
+
+/// Where the base lies that the adapter at `adapter` names. Throws kData naming both if there is nothing, as of names of
+/// the Hugging Face hub, or the adapter itself.
+std::filesystem::path path_of_base(const std::string& base, const std::filesystem::path& adapter);
 
 }  // namespace quintet

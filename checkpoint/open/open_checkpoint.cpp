@@ -2,8 +2,10 @@
 
 #include <fmt/ranges.h>
 
+#include "checkpoint/lora/peft.h"
 #include "checkpoint/open/formats.h"
 #include "checkpoint/open/recognize.h"
+#include "checkpoint/region_reader.h"
 #include "runtime/base/check.h"
 
 namespace quintet {
@@ -35,6 +37,29 @@ std::shared_ptr<const CheckpointReader> open_checkpoint(const std::filesystem::p
   QT_CHECK_AS(ExitCode::kData, format->open != nullptr, "{}: this is {}, which cannot be read yet",
               found.string(), format->name);
   return format->open(found);
+}
+
+std::shared_ptr<const CheckpointReader> adapted(std::shared_ptr<const CheckpointReader> base,
+                                                const std::filesystem::path& adapter) {
+  const std::filesystem::path folder = has_peft(adapter) ? adapter : find_checkpoint(adapter);
+  if (has_peft(folder)) {
+    Adapter matrices = read_peft(folder, *base);
+    return with_adapter(std::move(base), std::move(matrices));
+  }
+  std::optional<Adapter> matrices;
+  std::string state;
+  int64_t step = 0;
+  if (is_native(folder)) {
+    const NativeCheckpointReader run(folder);
+    matrices = adapter_of(run);
+    state = run.state_json();
+    step = run.step();
+  }
+  QT_CHECK_AS(ExitCode::kData, matrices.has_value(),
+              "{}: this is no adapter: expected a PEFT directory, or a run of quintet finetune "
+              "--lora_rank",
+              folder.string());
+  return with_adapter(std::move(base), std::move(*matrices), without_adapter(state), step);
 }
 
 }  // namespace quintet

@@ -19,6 +19,12 @@ std::filesystem::path find_checkpoint(const std::filesystem::path& path);
 bool awaits_checkpoints(const std::filesystem::path& path);
 
 /// Reads what find_checkpoint finds. Throws ExitCode::kData if its format cannot be read, or it is damaged.
+/// Of a run with adapters, and of a PEFT directory that names its base by a path: merged into the base.
 std::shared_ptr<const CheckpointReader> open_checkpoint(const std::filesystem::path& path);
+
+/// The base with the adapter at a path merged in: a PEFT directory's, or that of a checkpoint of ours or of the newest
+/// in a folder. Throws kData for what is no adapter, or one of another base.
+std::shared_ptr<const CheckpointReader> adapted(std::shared_ptr<const CheckpointReader> base,
+                                                const std::filesystem::path& adapter);
 
 }  // namespace quintet

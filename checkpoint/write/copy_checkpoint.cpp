@@ -5,6 +5,7 @@
 #include "checkpoint/arrays/half.h"
 #include "checkpoint/bytes/parallel.h"
 #include "checkpoint/checkpoint_writer.h"
+#include "checkpoint/lora/peft.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/open/open_checkpoint.h"
 #include "runtime/base/check.h"
@@ -70,6 +71,18 @@ void read_back(const WriteRequest& request, const std::map<std::string, uint32_t
 StoredTensors tensors_for(const CheckpointReader& from, const WriteFormat& format,
                           std::optional<DType> dtype) {
   StoredTensors tensors;
+  if (!format.holds_models) {
+    const Adapter* adapter = adapter_in(from);
+    QT_CHECK(adapter != nullptr,
+             "{}: has no adapter that --to={} could write; name a run of quintet finetune "
+             "--lora_rank, or an adapter with --adapter",
+             from.folder().string(), format.name);
+    for (const auto& [kernel, matrices] : adapter->kernels) {
+      tensors[lora_name(kernel, "lora_a")] = {DType::f32, matrices.a.shape};
+      tensors[lora_name(kernel, "lora_b")] = {DType::f32, matrices.b.shape};
+    }
+    return tensors;
+  }
   for (const auto& [name, tensor] : from.tensors()) {
     const bool is_parameter = name.starts_with(kParameterPrefix);
     if (!is_parameter && !format.has_optimizer) continue;
@@ -104,6 +117,13 @@ void copy_checkpoint(const CheckpointReader& from, const WriteFormat& format, Wr
   request.share = share_of(request.tensors, request.host, request.hosts);
   std::ranges::sort(request.share, {}, [&](const auto& name) { return from.storage_key(name); });
   const bool leads = request.host == 0;
+  if (!format.holds_models)
+    return stage(hosts, [&] {
+      if (!leads) return;
+      write_peft(request.folder, *adapter_in(from), from);
+      check_peft(request.folder, *adapter_in(from), from);
+      sync_file_system(request.folder);
+    });
   std::unique_ptr<CheckpointWriter> writer;
   stage(hosts, [&] {
     writer = format.make(request);

@@ -34,9 +34,10 @@ std::unique_ptr<CheckpointWriter> make_huggingface(const WriteRequest& request) 
 }
 
 constexpr WriteFormat kFormats[] = {
-    {"native", "a native checkpoint", true, true, make_native},
-    {"t5x", "a T5X checkpoint", true, true, make_t5x},
-    {"hf", "a Hugging Face directory", false, false, make_huggingface}};
+    {"native", "a native checkpoint", true, true, true, make_native},
+    {"t5x", "a T5X checkpoint", true, true, true, make_t5x},
+    {"hf", "a Hugging Face directory", false, false, true, make_huggingface},
+    {"peft", "a PEFT adapter", false, false, false, nullptr}};
 
 }  // namespace
 

@@ -1,7 +1,7 @@
 #pragma once
 // The formats that checkpoints are written in, a row each.
 //
-//   const WriteFormat& format = write_format_named("hf");     // native, t5x, hf
+//   const WriteFormat& format = write_format_named("hf");     // native, t5x, hf, peft
 //   const auto writer = format.make(request);
 
 #include <functional>
@@ -33,6 +33,8 @@ struct WriteFormat {
   std::string_view name, title;
   bool is_run_directory;  // the checkpoint is a folder checkpoint_<step> in one, beside config.gin
   bool has_optimizer;     // holds more than parameters
+  bool holds_models;      // else an adapter of the checkpoint that is copied, alone
+  /// Null of an adapter, which copy_checkpoint writes itself.
   std::unique_ptr<CheckpointWriter> (*make)(const WriteRequest& request);
 };
 

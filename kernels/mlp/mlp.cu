@@ -283,8 +283,25 @@ void mlp_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
   for_dtype(in[0], "mlp_grad", [&]<typename T>(T) { backward<T>(in, out, attrs, stream); });
 }
 
-void activate_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
-  const char* op = "activate_grad";
+void gate_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
+  const char* op = "gate";
+  const int64_t n = in[0].elements();
+  expect_shape(out[0].elements() == n, op, "..., ...? -> ...");
+  if (n == 0) return;
+  for_dtype(in[0], op, [&]<typename T>(T) {
+    const T* h0 = elements<T>(in[0], op, "h0");
+    const T* h1 = optional_elements<T>(in[1], op, "h1");
+    T* y = elements<T>(out[0], op, "y");
+    const bool vector = by_lanes<T>({}, in[0].depth(), {h0, h1, y});
+    for_gate(Gate::of(op, attrs), [&](auto act0, auto act1) {
+      simt::launch(activate<T, act0(), act1()>, over_hidden<T>(n, vector, stream), DropoutMask{},
+                   h0, h1, y, n, in[0].depth(), vector);
+    });
+  });
+}
+
+void gate_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
+  const char* op = "gate_grad";
   const int64_t n = in[0].elements();
   expect_shape(in[2].elements() == n && out[0].elements() == n, op, "..., ...?, ... -> ..., ...?");
   for_dtype(in[0], op, [&]<typename T>(T) {

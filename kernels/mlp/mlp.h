@@ -9,6 +9,8 @@
 //             ->  dx [..., e], dwi_0 [e, f], dwi_1? [e, f], y [..., f]
 //             y is made again for the gradient of wo, y^T dz
 //   mlp_in    x, wi_0, wi_1?  ->  y, without dropout; it has no gradient
+//   gate      h0 [..., f], h1? [..., f]  ->  y [..., f]     y = act0(h0) act1(h1)
+//   gate_grad h0, h1?, dy  ->  dh0, dh1?      dh0 = dy act0'(h0) act1(h1), dh1 = dy act0(h0) act1'(h1)
 //
 // Attributes: act0, act1 (int64 of an Activation; act1 only with wi_1, default linear); rate, key0,
 // key1, broadcast_dim = -2 as of dropout.h, which are absent where nothing is dropped.
@@ -47,5 +49,7 @@ View hidden_units(const View& x, const View& wi_0);
 void mlp_in_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void mlp_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void mlp_grad_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
+void gate_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
+void gate_grad_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
 
 }  // namespace quintet

@@ -151,4 +151,35 @@ void mlp_grad_cpu(Views in, Views out, const Attrs& attrs, Stream) {
   });
 }
 
+void gate_cpu(Views in, Views out, const Attrs& attrs, Stream) {
+  const Gate gate = Gate::of("gate", attrs);
+  const int64_t n = in[0].elements();
+  cpu::expect_shape(out[0].elements() == n && (in[1].absent() || in[1].elements() == n), "gate",
+                    "...f, ...f? -> ...f");
+  const float* h0 = cpu::f32(in[0], "gate", "h0");
+  const float* h1 = in[1].absent() ? nullptr : cpu::f32(in[1], "gate", "h1");
+  float* y = cpu::f32(out[0], "gate", "y");
+  cpu::parallel_for(n, cpu::kGrainElements, [=](int64_t begin, int64_t end) {
+    cpu::activate(gate, h0 + begin, h1 == nullptr ? nullptr : h1 + begin, y + begin, end - begin);
+  });
+}
+
+void gate_grad_cpu(Views in, Views out, const Attrs& attrs, Stream) {
+  const Gate gate = Gate::of("gate_grad", attrs);
+  const int64_t n = in[0].elements();
+  const bool gated = !in[1].absent();
+  cpu::expect_shape(in[2].elements() == n && out[0].elements() == n &&
+                        (!gated || (in[1].elements() == n && out[1].elements() == n)),
+                    "gate_grad", "...f, ...f?, ...f -> ...f, ...f?");
+  const float* h0 = cpu::f32(in[0], "gate_grad", "h0");
+  const float* h1 = gated ? cpu::f32(in[1], "gate_grad", "h1") : nullptr;
+  const float* dy = cpu::f32(in[2], "gate_grad", "dy");
+  float* d0 = cpu::f32(out[0], "gate_grad", "dh0");
+  float* d1 = gated ? cpu::f32(out[1], "gate_grad", "dh1") : nullptr;
+  cpu::parallel_for(n, cpu::kGrainElements, [=](int64_t begin, int64_t end) {
+    cpu::activate_grad(gate, h0 + begin, from_row(h1, begin, 1), dy + begin, d0 + begin,
+                       from_row(d1, begin, 1), nullptr, end - begin);
+  });
+}
+
 }  // namespace quintet

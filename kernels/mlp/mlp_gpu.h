@@ -13,8 +13,7 @@ void mlp_in_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void mlp_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void mlp_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 
-/// The activations' part of the gradient: h0, h1?, dy -> d0, d1?, all of one dtype and as many
-/// elements; d0 = dy act0'(h0) act1(h1), d1 = dy act0(h0) act1'(h1). Attributes act0, act1.
-void activate_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
+void gate_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
+void gate_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 
 }  // namespace quintet::QT_GPU

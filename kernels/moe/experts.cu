@@ -94,8 +94,8 @@ void experts_in_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream)
   View d0 = h0, d1 = gated ? h1 : View::none();
   d0.pointer = workspace0.data<void>();
   if (gated) d1.pointer = workspace1.data<void>();
-  activate_grad_gpu(std::vector<View>{h0, gated ? h1 : View::none(), in[6]},
-                    std::vector<View>{d0, d1}, attrs, stream);
+  gate_grad_gpu(std::vector<View>{h0, gated ? h1 : View::none(), in[6]}, std::vector<View>{d0, d1},
+                attrs, stream);
   for_dtype(x, op, [&]<typename T>(T) {
     if (!out[0].absent()) {
       Grouped<T> p = grouped_of<T>(op, d0, offsets, out[0].depth());

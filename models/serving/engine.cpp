@@ -53,6 +53,7 @@ void EngineOptions::check() const {
 Engine::Engine(std::unique_ptr<ServedNetwork> network, const EngineOptions& options)
     : network_(std::move(network)),
       options_(options),
+      signal_(options.signal ? options.signal : std::make_shared<WorkSignal>()),
       budget_{.limit = options.memory_bytes},
       inputs_(*network_, budget_) {
   options.check();
@@ -100,26 +101,26 @@ uint64_t Engine::submit(Job job) {
                   fmt::format("{} requests are waiting already", waiting_.size()));
   const uint64_t id = next_id_++;
   waiting_.add({.id = id, .job = std::move(job), .since = Clock::now()});
-  changed_.notify_one();
+  signal_->ring();
   return id;
 }
 
 void Engine::cancel(uint64_t id) {
   const std::lock_guard lock(mutex_);
   cancelled_.insert(id);
-  changed_.notify_one();
+  signal_->ring();
 }
 
 void Engine::close() {
   const std::lock_guard lock(mutex_);
   closed_ = true;
-  changed_.notify_one();
+  signal_->ring();
 }
 
 void Engine::abort() {
   const std::lock_guard lock(mutex_);
   closed_ = aborted_ = true;
-  changed_.notify_one();
+  signal_->ring();
 }
 
 EngineState Engine::state() const {
@@ -143,21 +144,40 @@ void Engine::publish() {
 }
 
 void Engine::run() {
-  while (!broken_ && waits_for_work()) {
-    try {
-      drop_cancelled_and_late();
-      start(admit());
-      if (!running_.empty()) step();
-    } catch (const std::bad_alloc&) {
-      shed(std::current_exception());
-    }
-    publish();
-  }
-  if (broken_) {
-    abort();
+  Engine* const alone = this;
+  run_engines({&alone, 1});
+}
+
+void Engine::work() {
+  try {
     drop_cancelled_and_late();
-    publish();
+    start(admit());
+    if (!running_.empty()) step();
+  } catch (const std::bad_alloc&) {
+    shed(std::current_exception());
   }
+  publish();
+}
+
+void Engine::end_all() {
+  abort();
+  drop_cancelled_and_late();
+  publish();
+}
+
+void run_engines(std::span<Engine* const> engines) {
+  while (std::ranges::none_of(engines, &Engine::broken)) {
+    bool worked = false, waits = false;
+    for (Engine* engine : engines) {
+      const std::optional<bool> has_work = engine->has_work();
+      if (has_work.value_or(false)) engine->work();
+      worked |= has_work.value_or(false);
+      waits |= has_work.has_value();
+    }
+    if (!waits) return;
+    if (!worked) engines[0]->signal_->wait();
+  }
+  for (Engine* engine : engines) engine->end_all();
 }
 
 /// Ends the job in the batch that holds most.
@@ -181,11 +201,11 @@ void Engine::shed(const std::exception_ptr& error) {
   leave(next.job, {.error = error});
 }
 
-/// False when there is nothing left to do, ever.
-bool Engine::waits_for_work() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return !running_.empty() || !waiting_.empty() || closed_; });
-  return !running_.empty() || !waiting_.empty();
+std::optional<bool> Engine::has_work() const {
+  const std::lock_guard lock(mutex_);
+  const bool has_work = !running_.empty() || !waiting_.empty();
+  if (!has_work && closed_) return std::nullopt;
+  return has_work;
 }
 
 void Engine::drop_cancelled_and_late() {

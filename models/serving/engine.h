@@ -16,7 +16,6 @@
 // memory end all the same, the job that holds most ends with bad_alloc and the others go on.
 
 #include <atomic>
-#include <condition_variable>
 #include <mutex>
 #include <set>
 
@@ -57,12 +56,17 @@ class Engine {
   void run();
 
  private:
+  friend void run_engines(std::span<Engine* const> engines);
   struct Running;
   void check(const Job& job) const;
   int64_t row_bytes(const Job& job) const {
     return network_->row_bytes({.rows = job.rows, .max_length = job.max_length});
   }
-  bool waits_for_work();
+  /// Has jobs to work on; nothing: it never will again.
+  std::optional<bool> has_work() const;
+  /// One encoder pass and one step, of what there is.
+  void work();
+  void end_all();
   void drop_cancelled_and_late();
   std::vector<WaitingJob> admit();
   void start(std::vector<WaitingJob> jobs);
@@ -81,6 +85,7 @@ class Engine {
 
   const std::unique_ptr<ServedNetwork> network_;
   const EngineOptions options_;
+  const std::shared_ptr<WorkSignal> signal_;
   MemoryBudget budget_;
   EncodedInputs inputs_;
   std::vector<std::unique_ptr<Running>> running_;
@@ -88,7 +93,6 @@ class Engine {
   int failures_ = 0;    // in a row
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
   FairQueue waiting_;
   std::set<uint64_t> cancelled_;
   EngineState published_;
@@ -96,5 +100,9 @@ class Engine {
   bool closed_ = false, aborted_ = false;
   std::atomic<bool> broken_ = false;
 };
+
+/// Runs engines with the same signal on one thread, which takes a step of each in turn: they share its device, its team
+/// and its memory. Returns when all are closed and done, or one is broken, which ends the jobs of all.
+void run_engines(std::span<Engine* const> engines);
 
 }  // namespace quintet::serving

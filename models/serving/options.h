@@ -3,6 +3,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+
+#include "models/serving/work_signal.h"
 
 namespace quintet::serving {
 
@@ -14,6 +17,8 @@ struct EngineOptions {
   int64_t max_waiting = 256;                // jobs
   int64_t page_tokens = 16;
   bool bidirectional_prefix = false;  // decoder only: prefix tokens see each other
+  /// The same for all engines that one thread runs (run_engines); null: the engine makes its own.
+  std::shared_ptr<WorkSignal> signal = {};
   /// Called before each encoder pass and step; what it throws counts as a failure of the device.
   std::function<void()> before_step = {};
 

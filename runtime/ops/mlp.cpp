@@ -24,6 +24,18 @@ Tensor ops::mlp_in(const Tensor& x, const Tensor& wi_0, const Tensor& wi_1,
   return call(table::mlp_in, {x, wi_0, wi_1}, attrs)[0];
 }
 
+Tensor ops::gate(const Tensor& h0, const Tensor& h1, const std::vector<std::string>& activations) {
+  Attrs attrs;
+  Gate::of("gate", activations, !h1.absent()).add_to(attrs);
+  return call(table::gate, {h0, h1}, attrs)[0];
+}
+
+Tensors gate_vjp(const Node& node, const Tensors& grads) {
+  const Tensor& h1 = inputs_of<rules::gate>(node.inputs)["h1"];
+  return call(ops::table::gate_grad, {node.inputs[0], h1, grads[0]}, node.attrs,
+              {true, !h1.absent()});
+}
+
 Tensors mlp_vjp(const Node& node, const Tensors& grads) {
   const auto in = inputs_of<rules::mlp>(node.inputs);
   const auto saved = results_of<rules::mlp>(node.outputs);

@@ -43,7 +43,9 @@ Tensor dropout(const Tensor& x, const Dropout& dropout);
 /// (kernels/mlp/mlp.h); `dropout`: in T5's form.
 Tensor mlp(const Tensor& x, const Tensor& wi_0, const Tensor& wi_1, const Tensor& wo,
            const std::vector<std::string>& activations, const Dropout& dropout = {});
-/// Its activations alone, without dropout -> [..., mlp]. It has no gradient.
+/// act0(h0) act1(h1), or act0(h0) without h1; all [..., mlp].
+Tensor gate(const Tensor& h0, const Tensor& h1, const std::vector<std::string>& activations);
+/// Activations of products, without dropout -> [..., mlp]. It has no gradient.
 Tensor mlp_in(const Tensor& x, const Tensor& wi_0, const Tensor& wi_1,
               const std::vector<std::string>& activations);
 

@@ -63,7 +63,7 @@ const ParamInfo& Parameters::at(const std::string& name) const {
 
 ParamInfo& Parameters::declare(std::string name, Axes axes, Initializer initializer) {
   QT_ASSERT(!by_name_.contains(name));
-  all_.push_back({name, Spec{std::move(axes), DType::f32}, std::move(initializer), {}, {}});
+  all_.push_back({name, Spec{std::move(axes), DType::f32}, std::move(initializer), {}, {}, {}});
   by_name_[name] = &all_.back();
   return all_.back();
 }
@@ -72,13 +72,21 @@ void Parameters::allocate() {
   const MemoryScope scope(MemoryKind::kParameters);
   for (ParamInfo& info : all_) {
     info.value = memory_for(info.name, info.spec);
-    info.value.set_needs_grad(true);
+    info.value.set_needs_grad(!info.frozen);
+    if (size_of(info.spec.dtype) > 1) continue;
+    const Spec columns{{info.spec.axes.back()}, DType::f32};
+    info.scales = Tensor(columns, {{info.value.layout().dims.back()}, {}}, full_slice(columns));
   }
 }
 
 void Parameters::initialize(Key root) {
   allocate();
   for (ParamInfo& info : all_) {
+    if (info.frozen) {  // read from a checkpoint; a step that is only measured has zeros
+      for (const Tensor* tensor : {&info.value, &info.scales})
+        if (*tensor) tensor->device().fill(tensor->raw(), 0, tensor->bytes());
+      continue;
+    }
     HostArray values(DType::f32, info.value.block().sizes);
     const Key key = key_of_parameter(root, info.name);
     const std::vector<int64_t> shape = full_slice(info.spec).sizes;
@@ -98,11 +106,11 @@ void Parameters::refresh() {
   Device& device = Device::current();
   std::vector<View> from, to;
   for (ParamInfo& info : all_) {
-    if (!has_copy(info) || info.value.absent()) continue;
+    if (!has_copy(info) || info.value.absent() || info.spec.dtype != DType::f32) continue;
     if (!info.compute) {
       const Spec spec{info.spec.axes, compute_dtype_};
       info.compute = memory_for(info.name, spec);
-      info.compute.set_needs_grad(true);
+      info.compute.set_needs_grad(!info.frozen);
     }
     from.push_back(info.value.local());
     to.push_back(info.compute.local());
@@ -135,6 +143,21 @@ void Parameters::load(const HostArrays& values) {
     info.value.set(part);
   }
   refresh();
+}
+
+std::vector<const ParamInfo*> Parameters::trained() const {
+  std::vector<const ParamInfo*> trained;
+  for (const ParamInfo& info : all_)
+    if (!info.frozen) trained.push_back(&info);
+  return trained;
+}
+
+std::vector<const ParamInfo*> Parameters::of_base() const {
+  const bool adapted = trained().size() < all_.size();
+  std::vector<const ParamInfo*> base;
+  for (const ParamInfo& info : all_)
+    if (info.frozen || !adapted) base.push_back(&info);
+  return base;
 }
 
 int64_t Parameters::elements() const {

@@ -10,6 +10,7 @@
 
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,12 +19,23 @@
 
 namespace quintet {
 
+struct ParamInfo;
+
+/// What is added to a product with a frozen matrix W: x W + scale dropout(x) A B (arXiv:2106.09685).
+struct LowRank {
+  const ParamInfo *a = nullptr, *b = nullptr;  // [in, rank], [rank, out]
+  double scale = 1, dropout_rate = 0;
+};
+
 struct ParamInfo {
   std::string name;
   Spec spec;
   Initializer initializer;
-  Tensor value;    // float32: the master copy
+  Tensor value;    // float32: the master copy; of a frozen one perhaps in fewer bits
   Tensor compute;  // what the network reads where it computes in another dtype; else absent
+  Tensor scales;   // of a frozen matrix in 8 bits (int8, or uint8: float8's): float32, one a column
+  bool frozen = false;  // no gradient, no optimizer's state, in no checkpoint of the run
+  std::optional<LowRank> low_rank = {};
 
   /// The tensor of the network, which gradients belong to.
   const Tensor& used() const { return compute ? compute : value; }
@@ -52,6 +64,10 @@ class Parameters {
   /// Copies values in. Throws kData listing every missing, unexpected or differently shaped name.
   void load(const HostArrays& values);
   int64_t elements() const;
+  /// Those that are not frozen, in order.
+  std::vector<const ParamInfo*> trained() const;
+  /// All but adapters, in order: what a checkpoint of the model without them holds.
+  std::vector<const ParamInfo*> of_base() const;
 
  private:
   DType compute_dtype_ = DType::f32;
@@ -67,6 +83,7 @@ class Param {
   operator const Tensor&() const { return info_->used(); }  // NOLINT: a parameter is a tensor
   const Tensor& tensor() const { return info_->used(); }
   bool absent() const { return info_ == nullptr; }
+  const ParamInfo& info() const { return *info_; }
 
  private:
   const ParamInfo* info_ = nullptr;

@@ -130,7 +130,7 @@ Trainer::Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimiz
       "--interleave_microbatches takes two microbatches at a time, but there is an odd number of "
       "them, {}; bind trainer.Trainer.num_microbatches to an even one",
       options_.num_microbatches);
-  const int64_t count[] = {static_cast<int64_t>(parameters_.all().size())};
+  const int64_t count[] = {static_cast<int64_t>(parameters_.trained().size())};
   marks_ = zero_state(DType::i32, count, device_);
   if (options_.optimizer_offload && !device_.is_cpu())
     optimizer_ = host_mirror(std::move(optimizer_));
@@ -140,9 +140,9 @@ Trainer::Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimiz
 std::vector<ParamSlot> Trainer::slots() const {
   std::vector<ParamSlot> slots;
   auto* mark = marks_.view.data<int32_t>();
-  for (const ParamInfo& info : parameters_.all())
-    slots.push_back({info.name, info.spec.axes, info.value.local(), info.used().grad().local(),
-                     info.compute.local(), info.value.layout().dims, mark++});
+  for (const ParamInfo* info : parameters_.trained())
+    slots.push_back({info->name, info->spec.axes, info->value.local(), info->used().grad().local(),
+                     info->compute.local(), info->value.layout().dims, mark++});
   return slots;
 }
 
@@ -279,14 +279,14 @@ StepResult Trainer::train(const HostArrays& batch) {
 
 std::vector<StateArray> Trainer::state() {
   std::vector<StateArray> arrays;
-  for (const ParamInfo& info : parameters_.all()) {
+  for (const ParamInfo* info : parameters_.trained()) {
     std::vector<std::string> axes;
-    for (const Axis& axis : info.spec.axes) axes.push_back(axis.name);
+    for (const Axis& axis : info->spec.axes) axes.push_back(axis.name);
     MeshAxes mesh_axes;
-    for (const MeshAxes& shard : info.value.layout().dims)
+    for (const MeshAxes& shard : info->value.layout().dims)
       mesh_axes.insert(mesh_axes.end(), shard.begin(), shard.end());
-    arrays.push_back({"target/" + info.name, std::move(axes), info.value.local(),
-                      &info.value.device(), std::move(mesh_axes)});
+    arrays.push_back({"target/" + info->name, std::move(axes), info->value.local(),
+                      &info->value.device(), std::move(mesh_axes)});
   }
   for (StateArray array : optimizer_->state()) {
     array.name = "state/param_states/" + array.name;
@@ -296,12 +296,11 @@ std::vector<StateArray> Trainer::state() {
 }
 
 std::string Trainer::first_ruined() const {
-  std::vector<int32_t> marks(parameters_.all().size());
+  const std::vector<const ParamInfo*> trained = parameters_.trained();
+  std::vector<int32_t> marks(trained.size());
   device_.copy_out(marks.data(), marks_.view.pointer, std::ssize(marks) * size_of(DType::i32));
   const auto marked = std::ranges::find_if(marks, [](int32_t mark) { return mark != 0; });
-  return marked == marks.end()
-             ? ""
-             : parameters_.all()[static_cast<size_t>(marked - marks.begin())].name;
+  return marked == marks.end() ? "" : trained[static_cast<size_t>(marked - marks.begin())]->name;
 }
 
 void Trainer::restored(int64_t step, int64_t skipped) {

@@ -5,6 +5,8 @@
 
 #include "apps/model/predictor.h"
 #include "apps/model/trained_model.h"
+#include "checkpoint/lora/peft.h"
+#include "checkpoint/open/open_checkpoint.h"
 #include "tests/harness/fixtures.h"
 
 namespace quintet {
@@ -66,6 +68,45 @@ TEST_F(HuggingFace, LogitsAndEncodingsAreTransformers) {
                   expected.json["score_atol"].as_double());
     }
   }
+}
+
+// Adapters of huggingface/ against what PEFT says with them (tests/oracles/gen_lora.py).
+TEST(Lora, LogitsWithAnAdapterArePefts) {
+  const auto folders = fixture_folders("lora");
+  ASSERT_FALSE(folders.empty());
+  for (const auto& folder : folders) {
+    SCOPED_TRACE(folder);
+    const Json json = Json::read(folder / "expected.json");
+    const HostArrays want = read_safetensors(folder / "expected.safetensors");
+    const auto base = folder.parent_path().parent_path() / "huggingface" / json["base"].as_string();
+    const Expected asked(base);
+    const TrainedModel trained = open_trained_model(base, {}, Load::all, folder.string());
+    const TrainedModel plain = open_trained_model(base);
+    for (size_t i = 0; i < asked.inputs(); ++i) {
+      const HostArrays batch = batch_of(asked.input(i), asked.target(i));
+      const auto expected = want.at(fmt::format("logits_{}", i)).as<float>();
+      const testing::Tolerance tolerance{0, json["logits_rtol"].as_double()};
+      EXPECT_TRUE(near_array(trained.model->model->logits(batch).to_host().as<float>(), expected,
+                             tolerance))
+          << "input " << i;
+      EXPECT_FALSE(
+          near_array(plain.model->model->logits(batch).to_host().as<float>(), expected, tolerance))
+          << "input " << i;
+    }
+  }
+}
+
+TEST(Lora, AWrittenAdapterIsReadBackAndCompared) {
+  const auto folder = fixture_folders("lora").front();
+  const auto base = open_checkpoint(folder.parent_path().parent_path() / "huggingface" /
+                                    Json::read(folder / "expected.json")["base"].as_string());
+  Adapter adapter = read_peft(folder, *base);
+  const auto written = std::filesystem::path(::testing::TempDir()) / "written_adapter";
+  std::filesystem::create_directories(written);
+  write_peft(written, adapter, *base);
+  check_peft(written, adapter, *base);
+  adapter.kernels.begin()->second.b.bytes.back() ^= std::byte{1};
+  EXPECT_THROW(check_peft(written, adapter, *base), Error);
 }
 
 std::vector<int64_t> ids_of(const decoding::Hypothesis& one) {

@@ -75,6 +75,35 @@ TEST(LayoutStep, NormsThatAChainClipsByAreSimulatedAsOnRanks) {
   });
 }
 
+TEST(LayoutStep, AdaptersAndFrozenWeightsAreSimulatedAsOnRanks) {
+  std::vector<int64_t> parameters;
+  for (const char* base : {"float32", "int8"}) {
+    ModelCase options{.model = "t5_1_1_tiny", .inputs = 16, .targets = 8};
+    options.lora.rank = 2;
+    options.lora.config.base_dtype = base;
+    const LayoutCase what = layout_case(options);
+    for (const TrainingLayout& layout : parse_layouts("4x1:a1p1,2x2:a1p2", 4)) {
+      SCOPED_TRACE(layout.name() + base);
+      LayoutRow measured;
+      run_threads({.count = 4, .timeout = std::chrono::minutes(2)}, [&](Comm& comm) {
+        LayoutRow row = measure_layout(what, layout, comm, 1);
+        if (comm.rank() == 0) measured = std::move(row);
+      });
+      const LayoutRow simulated = planned(what, layout);
+      EXPECT_EQ(simulated.refused, "");
+      EXPECT_EQ(simulated.traffic, measured.traffic);
+      EXPECT_EQ(simulated.memory, measured.memory);
+    }
+    const MemoryMeter::Kinds memory = planned(what, parse_layouts("4x1:a1p1", 4)[0]).memory;
+    parameters.push_back(memory[static_cast<size_t>(MemoryKind::kParameters)]);
+    // Two moments of adapters alone: of query and value of 6 attentions, [8, 2] and [2, 12] each.
+    constexpr int64_t kMoments = 2 * 4 * 6 * 2 * (8 * 2 + 2 * 12), kCounters = 256;
+    const int64_t state = memory[static_cast<size_t>(MemoryKind::kOptimizer)];
+    EXPECT_TRUE(state >= kMoments && state < kMoments + kCounters) << state;
+  }
+  EXPECT_LT(parameters[1], parameters[0]);
+}
+
 TEST(LayoutStep, WhatCannotOverlapIsExposed) {
   for (const double overlap : {1.0, 0.5, 0.0}) {
     StepClock clock({.flops = 1});

@@ -162,7 +162,11 @@ class LyingWriter final : public CheckpointWriter {
 TEST(CheckpointWriters, WhatIsWrittenIsReadBackAndCompared) {
   const Scratch scratch;
   const NativeCheckpointReader reader(save(scratch.path() / "from", small_state()));
-  const WriteFormat lying{"lying", "", true, true,
+  const WriteFormat lying{"lying",
+                          "",
+                          true,
+                          true,
+                          true,
                           [](const WriteRequest& request) -> std::unique_ptr<CheckpointWriter> {
                             return std::make_unique<LyingWriter>(request);
                           }};

@@ -2,11 +2,13 @@
 
 import json
 import resource
+import shutil
 
 import e2e
 from e2e import PATIENCE, ROOT, quintet
 
 BYT5 = ROOT / "tests" / "fixtures" / "huggingface" / "byt5"
+ADAPTER = ROOT / "tests" / "fixtures" / "lora" / "byt5"
 PAIRS = [(f"capital of land {i}?", f"town {i % 4}") for i in range(24)]
 
 
@@ -91,6 +93,167 @@ def test_several_tasks_and_memory(folder):
         found = {name for record in records if record.get("run") == f"inference_eval/{task}" for name in record}
         assert {"eval/bleu", "eval/chrf", "eval/rougeLsum", "eval/f1"} <= found, (task, found)
     assert any(record.get("run") == "training_eval/finetune" for record in records)
+
+
+def score(model, *flags):
+    """Of an answer, as the model gives it with six digits."""
+    done = quintet("generate", f"--model_dir={model}", "--target=town 1", "--format=json", "capital of land 1?", *flags)
+    return json.loads(done.out)["score"]
+
+
+def near(a, b):
+    return abs(a - b) < 1e-4 * abs(b)
+
+
+def test_adapters(folder):
+    flags = ["finetune", BYT5, *jsonl(folder), "--steps=6", "--batch_size=4", "--lora_rank=3", "--lora_alpha=6", "--lora_dropout=0.1",
+             "--lora_target=query", "--lora_target=/mlp/", "--learning_rate=0.05", "--output_format=peft"]
+    run, again, gone, moved = (folder / name for name in ("run", "again", "gone", "moved"))
+    quintet(*flags, f"--output_dir={run}")
+    again.mkdir()
+    (again / "STOP").touch()
+    shutil.copytree(BYT5, gone)
+    quintet("finetune", gone, *flags[2:], f"--output_dir={again}", expect=75)
+    assert e2e.steps_of(again)[-1] < 6
+    gone.rename(moved)
+    (again / "finetune.gin").write_text((again / "finetune.gin").read_text().replace(str(gone), str(moved)))
+    resume = ["train", f"--gin_file={again / 'finetune.gin'}"]
+    lost = quintet(*resume, f"--gin.utils.RestoreCheckpointConfig.path='{gone}'", expect=3)
+    assert f"the base of its adapters, {gone}, is not there any more; bind utils.RestoreCheckpointConfig.path" in lost.err, lost
+    resumed = quintet(*resume)
+    assert f"adapters of rank 3 for 17 kernels of {moved}" in resumed.err, resumed
+    peft = run / "peft" / "checkpoint_6"
+    weights = [(folder / name / "peft" / "checkpoint_6" / "adapter_model.safetensors").read_bytes() for name in ("run", "again")]
+    assert weights[0] == weights[1]  # bit for bit
+
+    tensors = json.loads((run / "checkpoint_6" / "MANIFEST.json").read_text())["tensors"]
+    names = set(tensors)
+    assert sum("/lora_" in name and name.startswith("target/") for name in names) == 34, names
+    assert all("/lora_" in name or name.startswith("state/") for name in names), names
+    config = json.loads((peft / "adapter_config.json").read_text())
+    assert (config["r"], config["lora_alpha"], config["peft_type"]) == (3, 6.0, "LORA"), config
+    assert set(config["target_modules"]) == {"q", "wi_0", "wi_1", "wo"}, config
+
+    base, trained = score(BYT5), score(run)
+    assert not near(base, trained), (base, trained)
+    merged = folder / "merged"
+    quintet("convert", run, merged, "--to=hf")
+    quintet("convert", BYT5, folder / "native", "--to=native", f"--adapter={peft}")
+    quintet("convert", run, "--quantize=bf16", f"--output={folder / 'bf16'}")
+    for other in (score(BYT5, f"--adapter={run}"), score(BYT5, f"--adapter={peft}"), score(peft), score(merged), score(folder / "native")):
+        assert near(other, trained), (other, trained)
+    assert abs(score(folder / "bf16") - trained) < 0.01 * abs(trained)
+    assert "@lora.LoraConfig" not in (folder / "bf16" / "config.gin").read_text()
+    evaluated = [json.loads(quintet("eval", f"--model_dir={run}", *more).out.splitlines()[0]) for more in ([], [f"--checkpoint={6}"])]
+    assert evaluated[0] == evaluated[1] and evaluated[0]["examples"] == 4, evaluated
+
+    def refused(code, words, *command):
+        done = quintet(*command, expect=code)
+        assert words in done.err, f"{words}: {done}"
+
+    out = f"--output_dir={folder / 'wrong'}"
+    refused(2, "--lora_rank", *flags[:-8], "--lora_rank=0", out)
+    refused(2, "'nowhere' is found in no dense kernel of a layer, such as /", *flags, "--lora_target=nowhere", out)
+    refused(2, "expected no more than the smaller one", *[f for f in flags if "lora_rank" not in str(f)], "--lora_rank=1000", out)
+    refused(2, "all parameters but adapters stay", *flags, "--freeze=encoder", out)
+    refused(2, "requires --lora_rank", *[f for f in flags if "lora_rank" not in str(f)], out)
+    refused(3, "was trained on another base than", "generate", f"--model_dir={merged}", f"--adapter={run}", "a")
+    refused(3, "name the base that it was trained on", "generate", f"--model_dir={BYT5.parent / 't5_1_1'}", "--ids", f"--adapter={run}", "5 1")
+    refused(3, "this is no adapter", "generate", f"--model_dir={BYT5}", f"--adapter={BYT5}", "a")
+    refused(2, "has no adapter that --to=peft could write", "convert", BYT5, folder / "none", "--to=peft")
+    text = json.dumps(config)
+    for name, words, damaged, bytes_of_weights in [
+            ("dora", "use_dora: expected false", json.dumps({**config, "use_dora": True}), weights[0]),
+            ("half", "half/adapter_config.json", text[:len(text) // 2], weights[0]), ("list", "list/adapter_config.json", "[]", weights[0]),
+            ("rankless", "rankless/adapter_config.json", json.dumps({k: v for k, v in config.items() if k != "r"}), weights[0]),
+            ("rank0", "has rank 3, ", json.dumps({**config, "r": 0}), weights[0]), ("cut", "cut/adapter_model.safetensors", text, weights[0][:-100]),
+            ("garbage", "garbage/adapter_model.safetensors", text, b"x" * 500)]:
+        (folder / name).mkdir()
+        (folder / name / "adapter_config.json").write_text(damaged)
+        (folder / name / "adapter_model.safetensors").write_bytes(bytes_of_weights)
+        refused(3, words, "generate", f"--model_dir={BYT5}", f"--adapter={folder / name}", "a")
+
+
+def adapter_in(folder, **fields):
+    """A copy of PEFT's adapter of BYT5, with other fields in its configuration."""
+    shutil.copytree(ADAPTER, folder, ignore=shutil.ignore_patterns("expected.*"), dirs_exist_ok=True)
+    config = json.loads((folder / "adapter_config.json").read_text())
+    (folder / "adapter_config.json").write_text(json.dumps({**config, **fields}))
+    return folder
+
+
+def test_where_adapters_and_their_bases_lie(folder):
+    base, adapted = score(BYT5), score(BYT5, f"--adapter={ADAPTER}")
+    assert not near(base, adapted), (base, adapted)
+    beside = adapter_in(shutil.copytree(BYT5, folder / "beside"), base_model_name_or_path=str(folder / "beside"))
+    assert near(score(beside), base) and near(score(BYT5, f"--adapter={beside}"), adapted)
+    with_config = adapter_in(folder / "with_config", base_model_name_or_path=str(BYT5))
+    shutil.copy(BYT5 / "config.json", with_config)
+    quintet("convert", with_config, folder / "merged", "--to=hf")
+    assert near(score(with_config), adapted) and near(score(folder / "merged"), adapted)
+    a, _ = (adapter_in(folder / one, base_model_name_or_path=str(folder / other)) for one, other in ("ab", "ba"))
+    for words, model in [("is an adapter of 'google/byt5-small', which is not here; name its base as the model, and it with --adapter=",
+                          adapter_in(folder / "hub", base_model_name_or_path="google/byt5-small")),
+                         ("is an adapter of '', which is not here", adapter_in(folder / "none", base_model_name_or_path=None)),
+                         ("names itself as its base", adapter_in(folder / "self", base_model_name_or_path=str(folder / "self"))),
+                         ("does one of them name another that names it?", a)]:
+        for command in [["inspect", model], ["generate", f"--model_dir={model}", "a"]][:1 if model == a else 2]:
+            refused = quintet(*command, expect=3)
+            assert words in refused.err and str(model) in refused.err, refused
+
+
+def test_adapters_decide_the_answers_of_infer_and_eval(folder):
+    (folder / "in.jsonl").write_text(json.dumps({"inputs": "capital of land 1?", "targets": "town 1"}) + "\n")
+    command = ["infer", BYT5, f"--input={folder / 'in.jsonl'}", "--mode=score", f"--output_dir={folder / 'out'}"]
+    quintet(*command, f"--adapter={ADAPTER}")
+    (line,) = (folder / "out").glob("*-of-00001")
+    assert near(json.loads(line.read_text())["score"], score(BYT5, f"--adapter={ADAPTER}")), line.read_text()
+    assert "is there already" in quintet(*command, f"--adapter={ADAPTER}").err
+    other = adapter_in(folder / "other", lora_alpha=9)
+    for adapter in ([], [f"--adapter={other}"]):
+        refused = quintet(*command, *adapter, expect=2)
+        assert f"was answered with {BYT5}, adapter {ADAPTER}, step 0, checksum " in refused.err and "output_dir" in refused.err, refused
+    for verb, where in (("infer", "INFER"), ("eval", "EVAL")):
+        refused = quintet(verb, "--gin_file=quintet/byte_tiny.gin", f"--gin_file=t5x/configs/runs/{verb}.gin", f"--adapter={BYT5}", "--gin.DROPOUT_RATE=0.0",
+                          "--gin.TRAIN_STEPS=4", "--gin.WARMUP_STEPS=2", "--gin.MIXTURE_OR_TASK_NAME='number_words'", f"--gin.CHECKPOINT_PATH='{BYT5}'", f"--gin.{where}_OUTPUT_DIR='{folder}'",
+                          "--gin.TASK_FEATURE_LENGTHS={'inputs': 52, 'targets': 44}", "--gin.utils.DatasetConfig.split='validation'", expect=3)
+        assert "this is no adapter" in refused.err, refused
+    refused = quintet("convert", BYT5, folder / "a", folder / "b", "--to=hf", expect=2)
+    assert str(folder / "b") in refused.err, refused
+
+
+def test_a_base_is_restored_as_the_configuration_says(folder):
+    ruined = folder / "ruined"
+    quintet("convert", BYT5, ruined, "--to=hf")
+    weights = (ruined / "model.safetensors").read_bytes()
+    size = int.from_bytes(weights[:8], "little")
+    names = {name: tensor for name, tensor in json.loads(weights[8:8 + size]).items() if name != "__metadata__"}  # its checksums
+    at = 8 + size + names["encoder.block.0.layer.0.SelfAttention.q.weight"]["data_offsets"][0]
+    damaged = weights[:8] + json.dumps(names).encode().ljust(size) + weights[8 + size:]
+    (ruined / "model.safetensors").write_bytes(damaged[:at] + b"\0\0\xc0\x7f" + damaged[at + 4:])
+    restore = "--gin.utils.RestoreCheckpointConfig."
+    for i, (code, words, model, flag) in enumerate([
+            (2, "as it is stored", BYT5, f"{restore}assignment_map=[('target/encoder.*', None), ('state/.*', None)]"), (2, "is for evaluation", BYT5, f"{restore}mode='all'"),
+            (3, "holds no position in the data", BYT5, f"{restore}restore_dataset=True"),
+            (3, "in the checkpoint, not in the model", BYT5, "--gin.network.T5Config.num_encoder_layers=2"),
+            (3, "training cannot begin with them", ruined, "--lora_base=bfloat16"), (3, "1 values are not finite", ruined, "--lora_base=int8")]):
+        refused = quintet("finetune", model, *jsonl(folder), "--steps=2", "--lora_rank=2", flag, f"--output_dir={folder / str(i)}", expect=code)
+        assert words in refused.err, f"{words}: {refused}"
+
+
+def test_adapters_of_a_base_in_fewer_bits(folder):
+    flags = ["finetune", BYT5, *jsonl(folder), "--steps=6", "--batch_size=4", "--lora_rank=3", "--learning_rate=0.05", "--metrics=exact_match"]
+    losses, scores = {}, {}
+    for base in ("float32", "bfloat16", "int8", "fp8"):
+        quintet(*flags, f"--lora_base={base}", f"--output_dir={folder / base}")
+        losses[base] = [record["loss"] for record in e2e.metrics(folder / base) if record.get("run") == "train"]
+        scores[base] = score(folder / base)
+    assert len({tuple(one) for one in losses.values()}) == 4, losses  # all of them act
+    for base in ("bfloat16", "int8", "fp8"):
+        assert all(abs(x - y) < 0.1 * y for x, y in zip(losses[base], losses["float32"], strict=True)), losses
+        assert abs(scores[base] - scores["float32"]) < 0.1 * abs(scores["float32"]), scores
+    refused = quintet(*flags, "--lora_base=int4", f"--output_dir={folder / 'wrong'}", expect=2)
+    assert "--lora_base" in refused.err and "int8" in refused.err, refused
 
 
 def test_wrong_input(folder):

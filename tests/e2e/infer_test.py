@@ -34,7 +34,7 @@ def infer(folder, run, name, *more, **options):
 
 
 def one_result(out, mode="predict"):
-    names = sorted(path.name for path in out.iterdir())
+    names = sorted(path.name for path in out.iterdir() if not path.name.startswith("."))
     results = [name for name in names if name.startswith("infer_") and not name.endswith(".COMPLETED")]
     assert len(results) == 1 and f"-{mode}.jsonl-00000-of-00001" in results[0], names
     assert results[0] + ".COMPLETED" in names and {"config.gin", "model-info.txt"} < set(names) and len(names) == 4, names

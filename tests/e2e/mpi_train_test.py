@@ -192,6 +192,46 @@ def test_every_layout_follows_the_single_rank_curve(folder):
     assert_close_runs(folder / "one", folder / "sequence")
 
 
+LORA = """
+from __gin__ import dynamic_registration
+from quintet import lora
+from t5x import models
+from t5x import utils
+utils.CheckpointConfig.restore = @utils.RestoreCheckpointConfig()
+models.EncoderDecoderModel.lora = @lora.LoraConfig()
+lora.LoraConfig:
+  rank = 2
+  targets = ['/query/kernel$', '/mlp/']
+"""
+
+
+def adapters(folder, name, base_dtype, *more):
+    (folder / "lora.gin").write_text(LORA)
+    return tiny(folder / name, 10, f"--gin_file={folder}/lora.gin", f"--gin.utils.RestoreCheckpointConfig.path='{folder}/base/checkpoint_5'",
+                f"--gin.lora.LoraConfig.base_dtype='{base_dtype}'", *more)
+
+
+def test_adapters_follow_the_single_rank_curve(folder):
+    e2e.quintet(*tiny(folder / "base", 5))
+    both = [MESHES["zero"][1], MESHES["zero"][2], *MESHES["model"]]
+    for base in ("float32", "int8"):
+        e2e.quintet(*adapters(folder, f"{base}_one", base))
+        mpirun(4, *adapters(folder, f"{base}_four", base, *both))
+        assert_close_runs(folder / f"{base}_one", folder / f"{base}_four")
+    rounded = [abs(x[1] - y[1]) for x, y in zip(losses(folder / "float32_one"), losses(folder / "int8_one"))]
+    assert 0 < max(rounded) < 0.1, rounded
+
+
+def test_adapters_on_an_emulated_gpu_follow_the_cpus_curve(folder):
+    need_emulator()
+    e2e.quintet(*tiny(folder / "base", 5))
+    for base in ("bfloat16", "fp8"):
+        more = [word for word in SHORT if "TRAIN_STEPS" not in word]
+        e2e.quintet(*adapters(folder, f"{base}_cpu", base, *more, "--gin.TRAIN_STEPS=3"))
+        e2e.quintet(*adapters(folder, f"{base}_gpu", base, *more, "--gin.TRAIN_STEPS=3", "--device=emulated"))
+        assert_close_runs(folder / f"{base}_cpu", folder / f"{base}_gpu")
+
+
 def test_replicas_of_a_sharded_model_follow_the_single_rank_curve(folder):
     zero, replicas = MESHES["zero"], "--gin.partitioning.PjitPartitioner.num_replicas=2"
     slices = [f"--gin.partitioning.PjitPartitioner.{name}" for name in ("ici_mesh_shape=(1, 2, 1)", "dcn_mesh_shape=(2, 1, 1)")]

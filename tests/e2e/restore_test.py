@@ -154,7 +154,7 @@ def test_eval_and_infer_take_the_same_rules(folder):
         dropped = [*ask, "--gin.utils.RestoreCheckpointConfig.fallback_to_scratch=True",
                    "--gin.utils.RestoreCheckpointConfig.assignment_map=[('target/encoder/layers_1/.*', None)]"]
         assert "fallback_init_rng" in quintet(*dropped, expect=2).err
-        seeded = quintet(*dropped, f"--gin.script.{verb}.fallback_init_rng=3")
+        seeded = quintet(*dropped, f"--gin.script.{verb}.fallback_init_rng=3", f"--gin.script.{verb}.output_dir='{out}-seeded'")
         assert "not read from the checkpoint and have initial values: encoder/layers_1/" in seeded.err, seeded
 
 

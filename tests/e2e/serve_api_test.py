@@ -116,6 +116,42 @@ def test_a_batch_is_answered_line_by_line(folder):
             assert status == 400 and says in answer["error"]["message"], (wrong[:80], answer)
 
 
+def test_adapters_are_chosen_by_the_name_of_the_model(folder):
+    fixtures = e2e.ROOT / "tests" / "fixtures"
+    base, adapter = fixtures / "huggingface" / "byt5", fixtures / "lora" / "byt5"
+    (folder / "other").symlink_to(adapter)
+    asked = {"prompt": "capital of land 1?", "target": "town 1"}
+
+    def generated(*flags):
+        done = quintet("generate", f"--model_dir={base}", "--target=town 1", "--format=json", asked["prompt"], *flags)
+        return json.loads(done.out)["score"]
+
+    want = {"byt5": generated(), "quiz": generated(f"--adapter={adapter}")}
+    want["other"] = want["quiz"]
+    assert abs(want["quiz"] - want["byt5"]) > 0.1, want
+    with serving(base, f"--adapter=quiz={adapter}", f"--adapter={folder / 'other'}") as server:
+        listed = server.get("/v1/models")["data"]
+        assert [(one["id"], one.get("parent")) for one in listed] == [("byt5", None), ("quiz", "byt5"), ("other", "byt5")], listed
+        assert server.get("/v1/models/quiz")["id"] == "quiz"
+        for name, score in want.items():
+            found = server.post("/v1/score", model=name, **asked)
+            assert found["model"] == name and abs(found["data"][0]["score"] - score) < 1e-3, (name, score, found)
+        assert abs(server.post("/v1/score", **asked)["data"][0]["score"] - want["byt5"]) < 1e-3
+        answers = {name: server.complete(model=name, prompt="a", max_tokens=4, temperature=0) for name in want}
+        assert answers["quiz"]["choices"] == answers["other"]["choices"] and answers["quiz"]["model"] == "quiz", answers
+        lines = [{"custom_id": name, "method": "POST", "url": "/v1/score", "body": {"model": name, **asked}} for name in want]
+        _, text, _ = server.request("POST", "/v1/batch", "".join(json.dumps(line) + "\n" for line in lines), JSONL)
+        for line in map(json.loads, text.splitlines()):
+            assert abs(line["response"]["body"]["data"][0]["score"] - want[line["custom_id"]]) < 1e-3, line
+        unknown = server.post("/v1/completions", 404, model="nobody", prompt="a")
+        assert "model 'nobody' is not here; there are 'byt5', 'quiz', 'other'" in unknown["error"]["message"], unknown
+        assert server.metrics()["quintet_running_requests"] == 0
+    for flags, code, words in [((f"--adapter=byt5={adapter}",), 2, "the name 'byt5' is another's"),
+                               ((f"--adapter=x={base}",), 3, "this is no adapter"), ((f"--adapter=x={folder}/none",), 3, "none")]:
+        refused = quintet("serve", f"--model_dir={base}", "--port=0", *flags, expect=code)
+        assert words in refused.err, refused
+
+
 def test_a_client_that_leaves_ends_its_batch(folder):
     line = {"url": "/v1/completions", "body": {"prompt": "a", "max_tokens": 5000, **FREE}}
     with serving(trained(folder), "--max_batch=4", "--max_n=4", "--max_tokens=5000") as server:

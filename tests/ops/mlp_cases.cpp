@@ -200,6 +200,48 @@ OpCase mlp_grad_case(const Settings& s) {
   return c;
 }
 
+void gate_oracle(const Arrays& in, Arrays& out, const Attrs& attrs) {
+  for (int64_t i = 0; i < in[0].rows() * in[0].depth(); ++i) {
+    out[0][i] = activate(activation(attrs, 0), in[0][i]);
+    if (!in[1].absent) out[0][i] *= activate(activation(attrs, 1), in[1][i]);
+  }
+}
+
+void gate_grad_oracle(const Arrays& in, Arrays& out, const Attrs& attrs) {
+  const bool gated = !in[1].absent;
+  for (int64_t i = 0; i < in[0].rows() * in[0].depth(); ++i) {
+    const double h1 = gated ? in[1][i] : 0;
+    out[0][i] = in[2][i] * slope(activation(attrs, 0), in[0][i]) *
+                (gated ? activate(activation(attrs, 1), h1) : 1);
+    if (gated)
+      out[1][i] =
+          in[2][i] * activate(activation(attrs, 0), in[0][i]) * slope(activation(attrs, 1), h1);
+  }
+}
+
+/// The op and its gradient on products [rows, f].
+void add_gate(std::vector<OpCase>& cases, int64_t rows, int64_t f, Activation act0,
+              std::optional<Activation> act1) {
+  const Shape shape{rows, f};
+  const Operand h1 = act1 ? normal(shape) : no_operand();
+  const std::string name = fmt::format("/{}{}/{}x{}", name_of(act0),
+                                       act1 ? fmt::format("_{}", name_of(*act1)) : "", rows, f);
+  OpCase forward{.name = "gate" + name, .kernel = gate_cpu, .oracle = gate_oracle};
+  forward.inputs = {normal(shape), h1};
+  forward.outputs = {result(shape)};
+  forward.grads = {{.kernel = gate_grad_cpu,
+                    .operands = {input(0), input(1), cotangent(0)},
+                    .results = {0, act1 ? 1 : -1}}};
+  OpCase backward{.name = "gate_grad" + name, .kernel = gate_grad_cpu, .oracle = gate_grad_oracle};
+  backward.inputs = {normal(shape), h1, normal(shape)};
+  backward.outputs = {result(shape), act1 ? result(shape) : no_result()};
+  for (OpCase* c : {&forward, &backward}) {
+    c->attrs = {{"act0", static_cast<int64_t>(act0)},
+                {"act1", static_cast<int64_t>(act1.value_or(Activation::linear))}};
+    cases.push_back(std::move(*c));
+  }
+}
+
 }  // namespace
 
 std::vector<OpCase> mlp_cases() {
@@ -238,6 +280,12 @@ std::vector<OpCase> mlp_cases() {
        .dropout = 0.2,
        .is_block = true});
   add({.leading = {128}, .e = 264, .f = 16, .o = 8, .act0 = relu, .is_gated = false});
+  for (Activation act : {linear, relu, gelu, silu, gelu_erf}) {
+    add_gate(cases, 7, 19, act, std::nullopt);
+    add_gate(cases, 33, 72, act, linear);
+  }
+  add_gate(cases, 5, 8, silu, gelu);
+  add_gate(cases, 0, 4, gelu, linear);
   // The T5 1.1 small step; backward is twice the arithmetic.
   for (int64_t length : {256, 64})
     add({.leading = {8, length}, .e = 512, .f = 1024, .o = 512, .act0 = gelu, .is_bench = true});

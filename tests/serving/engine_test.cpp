@@ -190,6 +190,40 @@ TEST(Engine, AnswersAsGenerateDoesWithABiasInEveryLayer) {
   expect_answers_of_generate("umt5_encdec");
 }
 
+TEST(Engine, AnswersAsAloneBesideAnotherOnItsThread) {
+  const auto network = tiny_network("encdec");
+  Asking asking(4, *network);
+  std::vector<RequestCase> all;
+  for (int i = 0; i < 6; ++i) all.push_back(asking.ask());
+  std::vector<Ended> alone(all.size()), beside(all.size());
+  const auto submit = [&](Engine& engine, size_t i, Ended& ended) {
+    Job job = all[i].job(network->spec().vocab_size);
+    watch(job, ended);
+    engine.submit(std::move(job));
+  };
+  for (size_t i = 0; i < all.size(); ++i) {
+    RunningEngine one(*network, {.max_rows = 10, .page_tokens = 3});
+    submit(one.engine, i, alone[i]);
+  }
+  std::string order;
+  EngineOptions options{.max_rows = 10,
+                        .page_tokens = 3,
+                        .signal = std::make_shared<serving::WorkSignal>(),
+                        .before_step = [&] { order += 'a'; }};
+  Engine one(*network, options);
+  options.before_step = [&] { order += 'b'; };
+  Engine other(*network, options);
+  serving::Engine* const both[] = {&one, &other};
+  for (size_t i = 0; i < all.size(); ++i) submit(i % 2 == 0 ? one : other, i, beside[i]);
+  for (serving::Engine* engine : both) engine->close();
+  serving::run_engines(both);
+  EXPECT_NE(order.find("aba"), std::string::npos) << order;  // a step of each in turn
+  for (size_t i = 0; i < all.size(); ++i) {
+    SCOPED_TRACE(i);
+    expect_same_bits(alone[i], beside[i]);
+  }
+}
+
 TEST(Engine, AGpuSendsWholeRowsOnlyToRequestsWhoseRulesChangeLogits) {
   const auto network = tiny_network("encdec");
   const int64_t vocab = network->spec().vocab_size;

@@ -294,6 +294,27 @@ TEST(EngineFaults, ADeviceThatKeepsFailingEndsTheEngineAndEveryJob) {
   EXPECT_THROW(engine.submit(generation_job({5}, greedy(8), vocab)), Refused);
 }
 
+TEST(EngineFaults, ABrokenEngineEndsTheOthersOfItsThreadToo) {
+  const auto network = tiny_network("encdec");
+  const int64_t vocab = network->spec().vocab_size;
+  const auto signal = std::make_shared<serving::WorkSignal>();
+  Engine sound(*network, {.signal = signal});
+  Engine lost(*network, {.max_rows = 1, .signal = signal, .before_step = [] {
+                           throw std::runtime_error("lost");
+                         }});
+  std::vector<Ended> ended(3);
+  serving::Engine* const both[] = {&sound, &lost};
+  for (Ended& one : ended) {
+    Job job = generation_job({5}, greedy(8), vocab);
+    watch(job, one);
+    lost.submit(std::move(job));
+  }
+  serving::run_engines(both);  // the sound one has no work and was not closed
+  EXPECT_TRUE(lost.broken());
+  EXPECT_FALSE(sound.broken());
+  EXPECT_THROW(sound.submit(generation_job({5}, greedy(8), vocab)), Refused);
+}
+
 TEST(EngineFaults, AbortingEndsAllJobsWithAnAnswer) {
   const auto network = tiny_network("encdec");
   const int64_t vocab = network->spec().vocab_size;

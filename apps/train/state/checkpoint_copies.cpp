@@ -42,7 +42,8 @@ CheckpointCopies::CheckpointCopies(std::filesystem::path model_dir,
     : model_dir_(std::move(model_dir)), run_files_(std::move(run_files)) {
   for (const std::string& name : formats) {
     Copies copies{.format = &write_format_named(name), .folder = model_dir_ / name};
-    if (!copies.format->is_run_directory) copies.directory = huggingface_directory(model);
+    if (!copies.format->is_run_directory && copies.format->holds_models)
+      copies.directory = huggingface_directory(model);
     formats_.push_back(std::move(copies));
   }
 }

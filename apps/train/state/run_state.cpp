@@ -13,17 +13,18 @@ std::string to_json(const RunState& state) {
   nlohmann::ordered_json actions = nlohmann::ordered_json::object();
   for (const auto& [name, values] : state.actions)
     for (const auto& [key, value] : values) actions[name][key] = json_number(value);
-  const nlohmann::ordered_json json = {{"step", state.step},
-                                       {"first_step", state.first_step},
-                                       {"skipped_updates", state.skipped_updates},
-                                       {"skipped_in_a_row", state.skipped_in_a_row},
-                                       {"evaluated_step", state.evaluated_step},
-                                       {"metrics_bytes", state.metrics_bytes},
-                                       {"seed", state.seed},
-                                       {"data_position", state.data_position},
-                                       {"window", window},
-                                       {"actions", actions},
-                                       {"vocabularies", to_json(state.vocabularies)}};
+  nlohmann::ordered_json json = {{"step", state.step},
+                                 {"first_step", state.first_step},
+                                 {"skipped_updates", state.skipped_updates},
+                                 {"skipped_in_a_row", state.skipped_in_a_row},
+                                 {"evaluated_step", state.evaluated_step},
+                                 {"metrics_bytes", state.metrics_bytes},
+                                 {"seed", state.seed},
+                                 {"data_position", state.data_position},
+                                 {"window", window},
+                                 {"actions", actions},
+                                 {"vocabularies", to_json(state.vocabularies)}};
+  if (state.lora) json["lora"] = nlohmann::ordered_json::parse(to_json(*state.lora));
   return json.dump();
 }
 
@@ -51,6 +52,7 @@ RunState run_state_from_json(const std::string& text, const std::string& where) 
         state.actions[name][key] = value.as_double();
   if (json.has("vocabularies"))  // nor those made before vocabularies were recorded
     state.vocabularies = data::vocabulary_records_from(json["vocabularies"]);
+  state.lora = adapter_record(text, where);
   return state;
 }
 

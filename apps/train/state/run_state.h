@@ -8,6 +8,7 @@
 #include <string>
 
 #include "apps/config/actions.h"
+#include "checkpoint/lora/adapter.h"
 #include "data/examples/vocabulary_record.h"
 #include "runtime/trainer/trainer.h"
 
@@ -26,6 +27,7 @@ struct RunState {
   Metrics window;                              // metrics since the last summary
   std::map<std::string, ActionState> actions;  // action_states()
   data::VocabularyRecords vocabularies;        // vocabularies_of()
+  std::optional<AdapterRecord> lora;           // of a run that trains adapters alone
 };
 std::string to_json(const RunState& state);
 /// Throws kData naming the missing member.

@@ -73,6 +73,17 @@ NotFinite count_not_finite(Trainer& trainer) {
   return found;
 }
 
+NotFinite count_not_finite_frozen(const Parameters& parameters) {
+  NotFinite found;
+  for (const ParamInfo& info : parameters.all()) {
+    if (!info.frozen || !is_floating(info.spec.dtype)) continue;
+    const HostArray copy = host_copy({info.name, {}, info.value.local(), &info.value.device(), {}});
+    if (const int64_t count = count_not_finite(copy.dtype, copy.bytes))
+      found[parameter_key(info.name)] = count;
+  }
+  return found;
+}
+
 ArrayShapes shapes_of(Trainer& trainer) {
   ArrayShapes shapes;
   for (const StateArray& array : trainer.state()) shapes[array.name] = global_shape_of(array.view);

@@ -28,6 +28,8 @@ void drop_replicas(StateSlices& state, const Mesh& mesh);
 
 /// Of the trainer's arrays; of a device's one at a time is copied.
 NotFinite count_not_finite(Trainer& trainer);
+/// Of parameters that are not trained, but those in 8 bits, which were finite when they were rounded.
+NotFinite count_not_finite_frozen(const Parameters& parameters);
 
 /// Names and global shapes of the arrays, state/step among them.
 ArrayShapes shapes_of(Trainer& trainer);
