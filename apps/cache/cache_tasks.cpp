@@ -5,6 +5,7 @@
 
 #include "apps/config/gin_session.h"
 #include "apps/input/same_data.h"
+#include "apps/process/progress.h"
 #include "apps/process/ranks.h"
 #include "data/tasks/cache_folder.h"
 #include "kernels/device.h"
@@ -108,7 +109,10 @@ void cache_tasks(CacheFlags flags, const gin::CommandLine& command_line,
     peers = {mpi.rank(), mpi.size(),
              [&](const std::string& text) { return gather_text(comm->world(), text); }};
   }
-  flags.cache.report = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
+  PartsProgress progress;
+  flags.cache.progress = [&](const std::string& what, int64_t done, int64_t total) {
+    progress.update(what, done, total, "");
+  };
   for (const data::Task* task : tasks) {
     const bool needed = is_needed(*task, flags, mpi.rank() == 0);
     peers.gather("");  // all have looked before anything changes
@@ -118,6 +122,7 @@ void cache_tasks(CacheFlags flags, const gin::CommandLine& command_line,
     const auto start = Clock::now();
     const int64_t examples = data::write_cache(*task, flags.cache, flags.overwrite);
     const double seconds = seconds_since(start);
+    progress.finish();
     if (mpi.rank() == 0)
       fmt::print("{}: {} examples cached at {} in {:.1f} s\n", task->name(), examples,
                  folder.string(), seconds);

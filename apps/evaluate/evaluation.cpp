@@ -13,6 +13,7 @@
 #include "apps/model/restored_checkpoint.h"
 #include "apps/process/inference_ranks.h"
 #include "apps/process/output.h"
+#include "apps/process/progress.h"
 #include "apps/process/signals.h"
 #include "checkpoint/open/open_checkpoint.h"
 #include "runtime/base/files/posix_file.h"
@@ -154,6 +155,11 @@ int run_evaluation(EvaluationConfig config, const Ranks& ranks, const ProviderOf
   const InferenceRanks division(ranks, model_ranks_of(config.partitioner.num_partitions, ranks));
   const data::Peers peers = division.peers();
   config.evaluator.options.peers = peers;
+  PartsProgress progress;
+  if (ranks.leads())
+    config.evaluator.options.progress = [&](const data::Task& task, int64_t done, int64_t total) {
+      progress.update(task.name(), done, total, "examples");
+    };
   const data::ProviderPtr provider = provider_of(config.dataset);
   std::unique_ptr<Summaries> summaries = Summaries::none();
   if (!config.output_dir.empty() && ranks.leads()) {
@@ -189,6 +195,7 @@ int run_evaluation(EvaluationConfig config, const Ranks& ranks, const ProviderOf
       return static_cast<int>(ExitCode::kSavedRunAgain);
     const int64_t step = loaded->checkpoint->step();
     const auto metrics = evaluator->run(step, asked, loaded->weights);
+    progress.finish();
     if (!metrics) return static_cast<int>(ExitCode::kSavedRunAgain);
     QT_CHECK(
         !evaluator->outputs().empty(),

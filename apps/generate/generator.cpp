@@ -2,8 +2,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iostream>
@@ -15,6 +17,7 @@
 #include "apps/model/text_model.h"
 #include "apps/process/inference_ranks.h"
 #include "apps/process/output.h"
+#include "apps/process/progress.h"
 #include "data/vocabularies/text_stream.h"
 #include "runtime/base/formats/json.h"
 
@@ -230,22 +233,38 @@ void answer_interactively(const Answer& answer) {
   fmt::print(stderr, "\n");
 }
 
-/// Answers as soon as a batch of lines is there.
+/// Of a file that can be read twice; 0: not known.
+int64_t lines_in(const std::string& file) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(file, ignored)) return 0;
+  std::ifstream in(file);
+  return std::count(std::istreambuf_iterator<char>(in), {}, '\n');
+}
+
+/// Answers as soon as a batch of lines is there. A bar would disturb answers on a terminal.
 void answer_lines(const Answer& answer, std::istream& in, const std::string& name,
                   int64_t batch_size) {
   std::vector<std::string> lines;
   std::string line;
+  const int64_t total = isatty(STDOUT_FILENO) == 0 ? lines_in(name) : 0;
+  int64_t answered = 0;
+  PartsProgress progress;
+  const auto answer_all = [&] {
+    answer(lines);
+    answered += std::ssize(lines);
+    if (total > 0) progress.update("generate", answered, std::max(total, answered), "lines");
+    lines.clear();
+  };
   while (std::getline(in, line)) {
     if (line.ends_with('\r')) line.pop_back();
     lines.push_back(line);
     if (static_cast<int64_t>(lines.size()) < batch_size) continue;
-    answer(lines);
-    lines.clear();
+    answer_all();
   }
   QT_CHECK_AS(ExitCode::kData, !in.bad(),
               "{}: cannot read all of it: {}; check that it is a file of text", name,
               std::strerror(errno));
-  answer(lines);
+  answer_all();
 }
 
 /// Of all inputs that the flags name.

@@ -10,6 +10,7 @@
 #include "apps/model/predictor.h"
 #include "apps/model/restored_checkpoint.h"
 #include "apps/process/inference_ranks.h"
+#include "apps/process/progress.h"
 #include "apps/process/signals.h"
 #include "checkpoint/lora/adapter.h"
 #include "checkpoint/open/open_checkpoint.h"
@@ -137,36 +138,43 @@ class TaskRun {
     }
     const data::StreamPtr stream =
         data::evaluation_stream(task_, config_.dataset, config_.shard, reader_);
-    int64_t chunk = resume(*stream), answered = 0;
+    int64_t chunk = resume(*stream);
     for (auto examples = read_chunk(*stream); !examples.empty();
          examples = read_chunk(*stream), ++chunk) {
-      answered += std::ssize(examples);
-      if (!config_.checkpoint_ds_iter && has_chunk(chunk)) continue;
+      const int64_t answered = answered_ + std::ssize(examples);
+      if (!config_.checkpoint_ds_iter && has_chunk(chunk)) {
+        answered_ = answered;
+        continue;
+      }
       const std::optional<std::string> lines = answer_chunk(chunk, examples, stop);
       if (!lines) return false;
       data::Position position;
       stream->save(position);
       if (ranks_.leads()) {
         files_.write_chunk(chunk, *lines, position);
-        fmt::print(stderr, "{}: chunk {}, {} examples\n", task_.name(), chunk, answered);
+        progress_.line(fmt::format("{}: chunk {}, {} examples", task_.name(), chunk, answered));
       }
+      answered_ = answered;
     }
     QT_CHECK_AS(ExitCode::kData, chunk > 0, "task '{}' has no example in split '{}'{}",
                 task_.name(), config_.dataset.split,
                 config_.shard.num_shards > 1 ? " of this shard" : "");
+    show(answered_, answered_);
+    progress_.finish();
     if (ranks_.leads()) files_.complete(chunk, config_.merge_chunked_results);
     return true;
   }
 
  private:
   /// What decides the results: a started run goes on only with the same.
-  std::string contents_text() const {
+  std::string contents_text() {
     const data::DatasetConfig& set = config_.dataset;
     std::string lengths;
     for (const auto& [name, length] : set.task_feature_lengths)
       lengths += fmt::format(" {}={}", name, length);
     const data::Contents contents = task_.contents(
         {.split = set.split, .use_cached = set.use_cached, .cache_dirs = set.cache_dirs});
+    source_examples_ = contents.examples / config_.shard.num_shards;
     return fmt::format(
         ", split {}, batch_size {}, checkpoint_period {}, lengths{}, {} examples (files {}), "
         "configuration {:08x}, weights in {}{}",
@@ -204,9 +212,15 @@ class TaskRun {
     return examples;
   }
 
+  /// total: of the source, of which preprocessing may leave more or fewer.
+  void show(int64_t answered, int64_t total) {
+    if (ranks_.leads())
+      progress_.update(task_.name(), answered, std::max(answered, total), "examples");
+  }
+
   /// Lines of all ranks' batches; nothing if a rank was asked to stop.
   std::optional<std::string> answer_chunk(int64_t chunk, const std::vector<data::Example>& examples,
-                                          StopRequests& stop) const {
+                                          StopRequests& stop) {
     const int64_t size = config_.dataset.batch_size;
     const int64_t batches = (std::ssize(examples) + size - 1) / size;
     // As T5X draws: a key a chunk, split once a batch.
@@ -214,6 +228,7 @@ class TaskRun {
     std::string lines;
     for (int64_t first = 0; first < batches; first += division_.groups()) {
       if (ranks_.highest(stop.reason() ? 1 : 0) > 0) return std::nullopt;
+      show(answered_ + first * size, source_examples_);
       std::string own;
       for (int64_t batch = first; batch < std::min(batches, first + division_.groups()); ++batch) {
         if (batch - first == division_.group_index())
@@ -250,7 +265,9 @@ class TaskRun {
   const std::shared_ptr<data::ChunkRunner> reader_;
   const Answerer& answerer_;
   const data::FeatureConverterPtr converter_;
+  int64_t source_examples_ = 0, answered_ = 0;
   InferenceFiles files_;
+  PartsProgress progress_;
 };
 
 }  // namespace

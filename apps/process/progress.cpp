@@ -71,9 +71,10 @@ void Progress::finish() {
 std::string Progress::text() const {
   const double elapsed = options_.clock() - started_;
   const int64_t fresh = done_ - first_;
-  const double rate = elapsed > 0 && fresh > 0 ? static_cast<double>(fresh) / elapsed : 0;
+  const double rate = elapsed > 0.05 && fresh > 0 ? static_cast<double>(fresh) / elapsed : 0;
   const std::string unit = options_.unit.empty() ? "" : " " + options_.unit;
-  std::string text = fmt::format("{} {}/{}{}", label_, done_, total_, unit);
+  const std::string of = total_ > 0 ? fmt::format("/{}", total_) : "";
+  std::string text = fmt::format("{} {}{}{}", label_, done_, of, unit);
   if (rate > 0) {
     text += rate >= 1 || !unit.empty() ? fmt::format("  {:.1f}{}/s", rate, unit)
                                        : fmt::format("  {:.1f} s each", 1 / rate);
@@ -96,9 +97,9 @@ void Progress::draw() {
     const double part = total_ > 0 ? static_cast<double>(done_) / static_cast<double>(total_) : 1;
     const auto filled =
         static_cast<size_t>(static_cast<double>(length) * std::clamp(part, 0.0, 1.0));
-    if (length >= kShortest)
+    if (length >= kShortest && total_ > 0)
       words = "[" + std::string(filled, '#') + std::string(length - filled, '.') + "] " + words;
-    words = words.substr(0, width);
+    if (words.size() > width) words = words.substr(0, std::min(words.rfind("  ", width), width));
     fmt::print(options_.out, "\r{}\x1b[K", words);
     bar_shown_ = true;
   }
@@ -113,5 +114,25 @@ std::string Progress::duration(double seconds) {
   if (whole >= 60) return fmt::format("{}m{:02}s", whole / 60, whole % 60);
   return fmt::format("{}s", whole);
 }
+
+void PartsProgress::update(const std::string& part, int64_t done, int64_t total,
+                           const std::string& unit) {
+  if (!bar_ || part != part_) {
+    finish();
+    Progress::Options options = Progress::from_environment();
+    options.unit = unit;
+    part_ = part;
+    bar_.emplace(part, 0, total, options);
+  }
+  bar_->expect(total);
+  bar_->update(done);
+}
+
+void PartsProgress::line(const std::string& text) {
+  if (bar_) return bar_->line(text);
+  fmt::print(stderr, "{}\n", text);
+}
+
+void PartsProgress::finish() { bar_.reset(); }
 
 }  // namespace quintet

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <string>
 
 namespace quintet {
@@ -24,11 +25,14 @@ class Progress {
   /// For the terminal of stderr, as the environment says (QUINTET_PROGRESS=bar, lines or none).
   static Options from_environment();
 
+  /// total 0: not known, and no bar.
   Progress(std::string label, int64_t first, int64_t total, Options options);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
+  /// What the total turns out to be.
+  void expect(int64_t total) { total_ = total; }
   /// `done` of `total` are done. Cheap when nothing is drawn: `detail` is made by the caller, so ask due().
   void update(int64_t done, const std::string& detail = "");
   bool due() const;
@@ -47,6 +51,20 @@ class Progress {
   Options options_;
   double started_, drawn_at_ = -1;
   bool bar_shown_ = false, finished_ = false, stale_ = false;
+};
+
+/// A bar for each part of a job, one after the other, as the environment says.
+class PartsProgress {
+ public:
+  /// `done` of `total` units ("examples") of a part; one that was not named before begins.
+  void update(const std::string& part, int64_t done, int64_t total, const std::string& unit);
+  void line(const std::string& text);
+  /// Ends the bar of the last part.
+  void finish();
+
+ private:
+  std::string part_;
+  std::optional<Progress> bar_;
 };
 
 }  // namespace quintet

@@ -12,7 +12,6 @@
 #include "data/reading/read_order.h"
 #include "data/tasks/cache_folder.h"
 #include "runtime/base/check.h"
-#include "runtime/base/clock.h"
 #include "runtime/base/files/atomic_file.h"
 #include "runtime/base/files/folder_lock.h"
 #include "runtime/base/formats/crc32c.h"
@@ -37,19 +36,17 @@ void in_parallel(const CacheOptions& options, int64_t count,
   pool.for_each((count - rank + size - 1) / size, [&](int64_t i) { work(i * size + rank); });
 }
 
-/// At most one line a few seconds.
+/// What threads have done of a rank's share.
 class Reports {
  public:
   Reports(const CacheOptions& options, std::string what, int64_t total)
-      : options_(options), what_(std::move(what)), total_(total) {}
+      : options_(options),
+        what_(std::move(what)),
+        total_((total + options.peers.size - 1) / options.peers.size) {}
   void done(int64_t count) {
     const std::lock_guard lock(mutex_);
-    done_ += count;
-    const auto now = Clock::now();
-    if (options_.peers.rank != 0 || now < next_) return;
-    next_ = now + std::chrono::seconds(5);
-    options_.report(fmt::format("{}: {} of {} (of this rank's share)", what_, done_,
-                                total_ / options_.peers.size));
+    done_ = std::min(done_ + count, total_);
+    if (options_.peers.rank == 0 && options_.progress) options_.progress(what_, done_, total_);
   }
 
  private:
@@ -57,7 +54,6 @@ class Reports {
   std::string what_;
   int64_t total_, done_ = 0;
   std::mutex mutex_;
-  Clock::time_point next_ = Clock::now() + std::chrono::seconds(5);
 };
 
 /// One split on its way into a folder.
@@ -83,7 +79,8 @@ class SplitWriter {
       if (options_.peers.rank == 0) remove_tree(spill_folder());
       return Json::read(done)["examples"].as_int();
     }
-    Reports preprocessing(options_, split_ + ": preprocessed", *reader_->size());
+    Reports preprocessing(options_, task_.name() + " " + split_ + ": examples preprocessed",
+                          *reader_->size());
     in_parallel(options_, chunks_, [&](int64_t chunk) {
       if (!fs::exists(stats_file(chunk))) preprocess(chunk);
       preprocessing.done(kSpillExamples);
@@ -103,7 +100,8 @@ class SplitWriter {
     place_groups();
     if (options_.peers.rank == 0) make_files();
     options_.peers.gather("");
-    Reports writing(options_, split_ + ": ranges written", std::ssize(groups_));
+    Reports writing(options_, task_.name() + " " + split_ + ": ranges written",
+                    std::ssize(groups_));
     in_parallel(options_, std::ssize(groups_), [&](int64_t group) {
       write_group(group);
       writing.done(1);

@@ -28,8 +28,8 @@ struct CacheOptions {
   int threads = 1;
   int64_t memory_bytes = int64_t{1} << 30;  // of this process, for examples in flight
   Peers peers = {};                         // that make the cache together; they see the same files
-  /// Called now and then by rank 0 with what is being done.
-  std::function<void(const std::string&)> report = [](const std::string&) {};
+  /// Called by rank 0 with how much of its share of a split is done; by one thread at a time.
+  std::function<void(const std::string& what, int64_t done, int64_t total)> progress = {};
 };
 
 /// Number of examples written, over all splits. Throws kUsage: the task has no cache point or no end;

@@ -98,7 +98,10 @@ std::string feature_text(const Example& example, const Features& features,
 
 Evaluator::Evaluator(const Provider& provider, const DatasetConfig& dataset,
                      const ConverterOf& converter_of, const EvaluatorOptions& options)
-    : target_field_name_(options.target_field_name), peers_(options.peers), dataset_(dataset) {
+    : target_field_name_(options.target_field_name),
+      peers_(options.peers),
+      progress_(options.progress),
+      dataset_(dataset) {
   QT_CHECK(!dataset.pack,
            "{}: an evaluation set that is decoded cannot be packed; bind pack = False",
            provider.name());
@@ -140,14 +143,19 @@ bool Evaluator::run_model(const TaskSet& set, const ModelFns& model,
   const Vocabulary& vocabulary = target_vocabulary(*set.task, target_field_name_);
   Batches batches(set.examples, dataset_, converter_);
   ModelOutputs own;
+  const int64_t total = std::ssize(set.examples);
+  int64_t done = 0;
   for (int64_t rank = 0; auto batch = batches.next(); rank = (rank + 1) % peers_.size) {
     if (rank == 0 && stop()) return false;
+    if (progress_ && rank == 0) progress_(*set.task, done, total);
+    done += batch->rows;
     if (rank != peers_.rank) continue;
     if (wants_predictions) own.predictions.push_back(model.predict(*batch));
     if (wants_predictions && !wants_aux) own.predictions.back().aux_values.clear();
     if (wants_scores) own.scores.push_back(model.score(*batch));
   }
   ModelOutputs all = gather(std::move(own), peers_);
+  if (progress_) progress_(*set.task, total, total);
   for (Predictions& batch : all.predictions) {
     for (const Tokens& tokens : batch.tokens) {
       const Example& example = set.examples[outputs.outputs.size()];

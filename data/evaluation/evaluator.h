@@ -20,6 +20,7 @@ struct EvaluatorOptions {
   std::optional<int64_t> num_examples = {};  // the first so many of each task; none: all
   bool shuffle = false;                      // before these are taken, once
   std::string target_field_name = "targets";
+  std::function<void(const Task&, int64_t done, int64_t total)> progress = {};  // in examples
   Peers peers = {};  // that share the batches; all of them have all outputs and metrics
 };
 
@@ -71,6 +72,7 @@ class Evaluator {
 
   std::string target_field_name_;
   Peers peers_;
+  std::function<void(const Task&, int64_t done, int64_t total)> progress_;
   DatasetConfig dataset_;
   FeatureConverterPtr converter_;
   std::vector<std::unique_ptr<TaskSet>> sets_;

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -226,53 +227,74 @@ def test_flags_that_undefok_names_are_ignored_where_unknown(folder):
     assert "mpirun -n 4" in quintet(*run, "--undefok=process_count", "--process_count=4", expect=2).err
 
 
-def on_a_terminal(*words, columns=80, expect=0, **environment):
-    """What a terminal of so many columns is shown: (of stdout and stderr, of stdout alone where stderr is elsewhere)."""
-    shown = []
-    for stderr in (None, subprocess.DEVNULL):
-        ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
-        process = subprocess.Popen([e2e.QUINTET, *map(str, words)], stdout=theirs, stderr=theirs if stderr is None else stderr, stdin=subprocess.DEVNULL,
-                                   env={**os.environ, "TERM": "xterm", "OMP_NUM_THREADS": "1", **environment})
-        os.close(theirs)
-        text = b""
-        with contextlib.suppress(OSError):  # the end of a terminal
-            while part := os.read(ours, 65536):
-                text += part
-        assert process.wait() == expect, text
-        shown.append(text.decode().replace("\r", ""))
-    return shown
+def on_a_terminal(*words, streams=("stdout", "stderr"), columns=80, expect=0, **environment):
+    """What a terminal of so many columns is shown of these streams."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+    places = {name: theirs if name in streams else subprocess.DEVNULL for name in ("stdout", "stderr")}
+    process = subprocess.Popen([e2e.QUINTET, *map(str, words)], stdin=subprocess.DEVNULL, **places,
+                               env={**os.environ, "TERM": "xterm", "OMP_NUM_THREADS": "1", **environment})
+    os.close(theirs)
+    text = b""
+    with contextlib.suppress(OSError):  # the end of a terminal
+        while part := os.read(ours, 65536):
+            text += part
+    assert process.wait() == expect, text
+    return text.decode().replace("\r\n", "\n")
 
 
 def test_errors_and_warnings_are_coloured_on_a_terminal_alone(folder):
     red, yellow = "\033[1;31merror:\033[0m ", "\033[1;33mwarning:\033[0m "
-    assert on_a_terminal("inspect", "/no/such", expect=2)[0].startswith(red)
+    assert on_a_terminal("inspect", "/no/such", expect=2).startswith(red)
     for plain in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
-        assert on_a_terminal("inspect", "/no/such", expect=2, **plain)[0].startswith("error: ")
-    assert on_a_terminal("inspect", "/no/such", expect=2, NO_COLOR="")[0].startswith(red)  # empty: as if it was not set
+        assert on_a_terminal("inspect", "/no/such", expect=2, **plain).startswith("error: ")
+    assert on_a_terminal("inspect", "/no/such", expect=2, NO_COLOR="").startswith(red)  # empty: as if it was not set
     assert quintet("inspect", "/no/such", expect=2).err.startswith("error: ")
     warned = ["eval", trained(folder), "--num_examples=1", "--share_gpus"]
-    assert yellow in on_a_terminal(*warned)[0] and "\nwarning: " in "\n" + quintet(*warned).err
+    assert yellow in on_a_terminal(*warned) and "\nwarning: " in "\n" + quintet(*warned).err
 
 
 def test_a_terminal_has_text_and_a_pipe_objects(folder):
     bench = ["bench", "gemm", "--m=8", "--n=8", "--k=8", "--steps=1"]
-    both, objects = on_a_terminal(*bench)
+    both, objects = on_a_terminal(*bench), on_a_terminal(*bench, streams=["stdout"])
     assert re.fullmatch(r"gemm: \S+ ms, \S+ TFLOP/s\n", both) and objects == "", (both, objects)
-    assert json.loads(on_a_terminal(*bench, "--format=json")[0])["bench"] == "gemm"
+    assert json.loads(on_a_terminal(*bench, "--format=json"))["bench"] == "gemm"
     piped = quintet(*bench)
     assert json.loads(piped.out)["bench"] == "gemm" and piped.err.startswith("gemm: ")
     assert quintet(*bench, "--format=text").out == "" and quintet(*bench, "--format=json").err == ""
     assert "--format" in quintet(*bench, "--format=xml", expect=2).err
     evaluation = ["eval", trained(folder), "--num_examples=2"]
     assert [json.loads(line)["examples"] for line in quintet(*evaluation).out.splitlines()] == [2, 2]
-    shown = on_a_terminal(*evaluation)
-    assert "{" not in shown[0] and shown[1] == "" and "accuracy" in shown[0], shown
+    shown, objects = on_a_terminal(*evaluation), on_a_terminal(*evaluation, streams=["stdout"])
+    assert "{" not in shown and objects == "" and "accuracy" in shown, shown
+
+
+def test_long_verbs_show_how_far_they_are(folder):
+    model = trained(folder)
+    (folder / "in.txt").write_text("".join(f"words: {i}\n" for i in range(40)))
+    (folder / "words.tsv").write_text("one\tuno\n" * 30)
+    (folder / "words.gin").write_text(e2e.WORDS_TASK.format(folder=folder))
+    for text, verb in {
+            "words_to_number 418/418 examples": ["eval", model],
+            "number_to_words 418/418 examples": ["infer", model, "--task=number_words", f"--output_dir={folder}/new"],
+            "words validation: ranges written 1/1": ["cache", f"--gin_file={folder}/words.gin", f"--output_cache_dir={folder}/new"],
+            "convert 1/1 MB": ["convert", folder / "run", folder / "new", "--to=hf"],
+            "generate 40/40 lines": ["generate", model, f"--input={folder}/in.txt", "--max_tokens=4"]}.items():
+        for columns in (80, 40, None):
+            shutil.rmtree(folder / "new", ignore_errors=True)
+            if columns is None:
+                in_a_log = quintet(*verb).err
+                assert text in in_a_log and not re.search(r"\r|\[#", in_a_log), in_a_log
+                continue
+            drawn = re.split(r"[\r\n]", on_a_terminal(*verb, streams=["stderr"], columns=columns).replace("\033[K", ""))
+            bars = [line for line in drawn if text in line]
+            assert bars and max(map(len, bars)) < columns, (columns, drawn)
+            assert columns == 40 or re.match(r"\[#+\] ", bars[-1]), drawn
 
 
 def test_help_is_in_plain_words_and_fits_the_terminal(folder):
     for columns in (60, 140):
-        shown = on_a_terminal("train", "--help", columns=columns)[0]
+        shown = on_a_terminal("train", "--help", columns=columns)
         flags = shown[:shown.index("Examples:")].splitlines()
         long = [line for line in flags if len(line) > columns and len(line.split()) > 1]
         assert not long and max(map(len, flags)) > 0.7 * columns, (columns, long)
