@@ -24,6 +24,7 @@ int run_serve(std::span<char* const> args) {
                      "instead of a port: for libquintet.so");
   describe_gin_flags(cli.app(), kGinFileOfModel);
   if (!cli.parse(left)) return 0;
+  flags.set_defaults();
   if (flags.pipe) {
     flags.trust_client(cli.app());
     mpi::leave_job();  // of the program that starts this one

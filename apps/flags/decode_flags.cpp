@@ -5,19 +5,28 @@
 
 namespace quintet {
 
-void DecodeFlags::add_to(CLI::App& app) {
-  const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 30);
-  app.add_option("--beams", beams,
-                 "number of beams of a beam search; default: as the run's configuration says")
-      ->check(positive);
+namespace {
+
+const auto kPositiveCount = CLI::Range(int64_t{1}, int64_t{1} << 30);
+
+}  // namespace
+
+void DecodeFlags::add_search_to(CLI::App& app, const std::string& otherwise) {
+  app.add_option("--beams", beams, "number of beams of a beam search; default: " + otherwise)
+      ->check(kPositiveCount);
   app.add_option("--temperature", temperature, "sample at this temperature; 0 is greedy")
       ->check(CLI::Range(0.0, 1e6));
-  app.add_option("--top_k,--topk", top_k, "sample from the k most likely tokens")->check(positive);
+  app.add_option("--top_k,--topk", top_k, "sample from the k most likely tokens")
+      ->check(kPositiveCount);
   app.add_option("--top_p,--topp", top_p,
                  "sample from the most likely tokens whose probabilities reach this sum")
       ->check(CLI::Range(0.0, 1.0));
+}
+
+void DecodeFlags::add_to(CLI::App& app) {
+  add_search_to(app, "as the run's configuration says");
   app.add_option("--max_tokens,--max_decode_len", max_tokens, "at most so many tokens per answer")
-      ->check(positive);
+      ->check(kPositiveCount);
 }
 
 void DecodeFlags::check(const std::string& verb) const {

@@ -22,6 +22,8 @@ struct DecodeFlags {
   int64_t max_tokens = 0;                    // of an answer; 0: as the run or the model says
 
   void add_to(CLI::App& app);
+  /// Without the length of answers. `otherwise`: what decides the beams without a flag.
+  void add_search_to(CLI::App& app, const std::string& otherwise);
   /// Throws a usage error for flags that exclude one another.
   void check(const std::string& verb) const;
   bool samples() const { return temperature || top_k || top_p; }

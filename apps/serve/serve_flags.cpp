@@ -80,9 +80,27 @@ void ServeFlags::add_to(CLI::App& app) {
   app.add_option("--max_n", limits.sequences, "largest n, best_of and num_beams")->check(kPositive);
   add_connection_flags(app, limits, http.limits, drain_seconds);
   app.add_flag("--log_prompts", service.log_prompts, "write the texts of requests to stderr");
+  decode.add_search_to(app, "1; these four are for requests that do not say");
   quantize.add_to(app);
   compute.add_to(app);
   ranks.add_to(app);
+}
+
+void ServeFlags::set_defaults() {
+  decode.check("serve");
+  SearchDefaults& defaults = service.limits.defaults;
+  defaults = {.beams = decode.beams.value_or(1),
+              .top_k = decode.top_k.value_or(0),
+              .temperature = decode.temperature.value_or(1),
+              .top_p = decode.top_p.value_or(1)};
+  QT_CHECK(defaults.beams <= service.limits.sequences,
+           "quintet serve: --beams={} is more than --max_n, {}", defaults.beams,
+           service.limits.sequences);
+  QT_CHECK(
+      defaults.temperature <= 2 && defaults.top_p > 0,
+      "quintet serve: --temperature={} --top_p={}: requests may say a temperature of 0 to 2 and a "
+      "top_p above 0",
+      defaults.temperature, defaults.top_p);
 }
 
 void ServeFlags::trust_client(const CLI::App& app) {

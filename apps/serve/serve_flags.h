@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "apps/flags/compute_flags.h"
+#include "apps/flags/decode_flags.h"
 #include "apps/flags/quantize_flag.h"
 #include "apps/process/ranks.h"
 #include "apps/serve/service.h"
@@ -20,11 +21,14 @@ struct ServeFlags {
   int64_t cache_mib = 1024, answers_mib = 512;
   double drain_seconds = 90;
   bool pipe = false;  // requests come on standard input
+  DecodeFlags decode;
   QuantizeFlag quantize;
   ComputeFlags compute;
   RankFlags ranks;
 
   void add_to(CLI::App& app);
+  /// How requests are answered that do not say. Throws usage errors.
+  void set_defaults();
   /// Without what protects a server from its clients, but for what was given: the only one is the program that started
   /// this one. Throws a usage error for flags of a port, and at a terminal.
   void trust_client(const CLI::App& app);

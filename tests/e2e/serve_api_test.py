@@ -77,6 +77,21 @@ def test_a_run_names_the_template_of_its_conversations(folder):
     assert "ChatTemplate.user" in refused.err and "{content}" in refused.err, refused.err
 
 
+def test_requests_that_do_not_say_are_answered_as_the_server_was_told(folder):
+    model, ask = trained(folder), {"prompt": "words: 12", "max_tokens": 6, **FREE}
+    with serving(model, "--beams=3") as server:
+        want, beams = server.complete(num_beams=3, **ask)["choices"], server.complete(**ask)["choices"]
+        assert beams == want and "score" in beams[0], (beams, want)
+        assert len(server.complete(n=4, **ask)["choices"]) == 4
+        greedy = text_of(server.complete(num_beams=1, temperature=0, **ask))
+        assert text_of(server.complete(temperature=1, top_k=1, **ask)) == greedy  # who says a temperature wants no beams
+    with serving(model, "--temperature=0.5", "--top-k=1") as server:
+        assert text_of(server.complete(**ask)) == greedy
+        assert server.complete(num_beams=2, **ask)["choices"]
+    for flags, named in ((["--beams=20"], "--max_n"), (["--beams=2", "--top_k=3"], "--beams"), (["--temperature=3"], "0 to 2")):
+        assert named in quintet("serve", f"--model_dir={model}", "--port=0", *flags, expect=2).err, flags
+
+
 def test_tokens_of_texts_and_texts_of_tokens(folder):
     with serving(trained(folder)) as server:
         whole = server.post("/tokenize", prompt="words: 1")

@@ -54,8 +54,12 @@ void read_search(Fields& fields, const ServeLimits& limits, CompletionRequest& r
   if (best_of < request.n)
     throw ApiError(400, fmt::format("best_of: {} is less than n, {}", best_of, request.n),
                    "best_of");
-  g.num_beams = fields.integer("num_beams", 1, 1, limits.sequences);
-  const double temperature = fields.number("temperature", g.num_beams > 1 ? 0 : 1, 0, 2);
+  const SearchDefaults& defaults = limits.defaults;
+  const double sampled = fields.number("temperature", 0, 0, 2);  // then no beams by default
+  const int64_t beams = defaults.beams == 1 || sampled > 0 ? 1 : std::max(defaults.beams, best_of);
+  g.num_beams = fields.integer("num_beams", beams, 1, limits.sequences);
+  const double temperature =
+      fields.number("temperature", g.num_beams > 1 ? 0 : defaults.temperature, 0, 2);
   g.length_penalty = static_cast<float>(fields.number("length_penalty", 1, -10, 10));
   if (g.num_beams > 1) {
     if (temperature > 0)
@@ -73,9 +77,9 @@ void read_search(Fields& fields, const ServeLimits& limits, CompletionRequest& r
   const auto seed = fields.integer("seed", -1, std::numeric_limits<int64_t>::min(),
                                    std::numeric_limits<int64_t>::max());
   g.sampling.temperature = static_cast<float>(temperature);
-  g.sampling.top_p =
-      static_cast<float>(fields.number("top_p", 1, std::numeric_limits<float>::min(), 1));
-  g.sampling.top_k = fields.integer("top_k", 0, 0, 1 << 20);
+  g.sampling.top_p = static_cast<float>(
+      fields.number("top_p", defaults.top_p, std::numeric_limits<float>::min(), 1));
+  g.sampling.top_k = fields.integer("top_k", defaults.top_k, 0, 1 << 20);
   g.sampling.seed = fields.get("seed") ? static_cast<uint64_t>(seed) : std::random_device()();
   g.sampling.alternatives = request.logprobs.value_or(0);
 }

@@ -8,6 +8,12 @@
 
 namespace quintet::serve {
 
+/// Of requests that do not say.
+struct SearchDefaults {
+  int64_t beams = 1, top_k = 0;
+  double temperature = 1, top_p = 1;
+};
+
 struct ServeLimits {
   int64_t prompts = 64;          // of one request
   int64_t prompt_tokens = 2048;  // of each
@@ -16,6 +22,7 @@ struct ServeLimits {
   int64_t stops = 4, stop_bytes = 256;
   int64_t logprobs = 20;
   double request_seconds = 300;
+  SearchDefaults defaults;
 };
 
 struct CompletionRequest {
