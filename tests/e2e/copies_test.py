@@ -59,7 +59,7 @@ def test_t5x_names_its_own_format(folder):
                   "--gin.utils.CheckpointConfig.restore=@utils.RestoreCheckpointConfig()"))
     assert steps_of(folder / "from_t5x") == [3, 4]
     assert e2e.tensor_checksums(folder / "from_t5x", 3) == e2e.tensor_checksums(folder / "run", 3)
-    for value, words in (("('h5',)", "expected formats of 't5x', 'hf', found 'h5'; did you mean 'hf'"), ("('native',)", "found 'native'")):
+    for value, words in (("('h5',)", "expected formats of 't5x', 'hf', 'peft', found 'h5'; did you mean 'hf'"), ("('native',)", "found 'native'")):
         refused = quintet(*tiny(folder / "no", 3, f"--gin.utils.SaveCheckpointConfig.copies={value}"), expect=2)
         assert words in refused.err and "copies" in refused.err, refused
     more.write_text(more.read_text().replace("@checkpoints.Checkpointer", "@checkpoints.Checkpointr"))
