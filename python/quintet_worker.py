@@ -16,12 +16,16 @@ What a function is called with, by its use in the gin file:
 
 A preprocessor may have parameters named sequence_length (a dict) and seed (an int that depends on the example alone: use
 it for every random choice). What the function prints goes to stderr. An exception is the example's error.
+
+With `format = 'tf_example'` beside the command, examples come and go as tf.train.Example: numbers are lists then, integers of
+32 bits and floats of single precision, and grids are flat; the function does not change otherwise.
 """
 
 import base64
 import inspect
 import json
 import os
+import struct
 import sys
 import traceback
 
@@ -53,13 +57,131 @@ def _examples(made):
     return [made] if isinstance(made, dict) else list(made)
 
 
+# tf.train.Example on the wire: {1: features {1: entry {1: name, 2: feature {1: texts, 2: floats or 3: integers {1: values}}}}}.
+
+def _varint(number):
+    number &= (1 << 64) - 1
+    made = bytearray()
+    while number > 127:
+        made.append(number & 127 | 128)
+        number >>= 7
+    made.append(number)
+    return bytes(made)
+
+
+def _field(number, data):
+    return _varint(number << 3 | 2) + _varint(len(data)) + data
+
+
+def _read_varint(data, at):
+    number = shift = 0
+    while True:
+        byte = data[at]
+        number |= (byte & 127) << shift
+        shift, at = shift + 7, at + 1
+        if byte < 128:
+            return number, at
+
+
+def _fields(data):
+    """(number, wire type, value) of each field of a message; a value is an int or bytes."""
+    at = 0
+    while at < len(data):
+        key, at = _read_varint(data, at)
+        size = {1: 8, 5: 4}.get(key & 7)
+        if key & 7 == 0:
+            value, at = _read_varint(data, at)
+        else:
+            if size is None:
+                size, at = _read_varint(data, at)
+            value, at = data[at:at + size], at + size
+        yield key >> 3, key & 7, value
+
+
+def _signed(number):
+    return number - (1 << 64) if number >> 63 else number
+
+
+def _values(kind, data):
+    values = []
+    for _, wire_type, value in _fields(data):
+        if kind == 1:
+            values.append(value)
+        elif kind == 2:
+            values.extend(item for item, in struct.iter_unpack("<f", value))
+        elif wire_type == 0:
+            values.append(_signed(value))
+        else:
+            at = 0
+            while at < len(value):
+                number, at = _read_varint(value, at)
+                values.append(_signed(number))
+    return values
+
+
+def _text(data):
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+def parse_example(data):
+    """A serialized tf.train.Example as a dict: texts (bytes if they are not UTF-8), or lists of them, of ints or of floats."""
+    example = {}
+    for _, _, features in _fields(data):
+        for _, _, entry in _fields(features):
+            parts = {number: value for number, _, value in _fields(entry)}
+            values = []
+            for kind, _, item in _fields(parts.get(2, b"")):
+                values = _values(kind, item)
+                if kind == 1:
+                    values = [_text(value) for value in values]
+                    values = values[0] if len(values) == 1 else values
+            example[parts.get(1, b"").decode()] = values
+    return example
+
+
+def _flat(value):
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
+        return [item for part in value for item in _flat(part)]
+    return [value.encode() if isinstance(value, str) else value]
+
+
+def _feature(name, value):
+    values = _flat(value)
+    if all(isinstance(item, bytes) for item in values):
+        return _field(1, b"".join(_field(1, item) for item in values)) if values else b""
+    if all(isinstance(item, int) for item in values):
+        return _field(3, _field(1, b"".join(map(_varint, values))))
+    if all(isinstance(item, (int, float)) for item in values):
+        return _field(2, _field(1, struct.pack(f"<{len(values)}f", *values)))
+    raise TypeError(f"feature {name!r}: expected texts, bytes, numbers or lists of one kind of them, found {value!r}")
+
+
+def serialize_example(example):
+    """A dict of texts, bytes, numbers and lists of them as a tf.train.Example."""
+    entries = (_field(1, name.encode()) + _field(2, _feature(name, value)) for name, value in example.items())
+    return _field(1, b"".join(_field(1, entry) for entry in entries))
+
+
+def _packed(answer):
+    """An answer with numbers of bytes in place of its examples, and those bytes."""
+    serialized = [serialize_example(example) for example in answer.get("examples", [answer["example"]] if "example" in answer else [])]
+    sizes = [len(example) for example in serialized]
+    places = {"examples": sizes} if "examples" in answer else {"example": sizes[0]} if sizes else {}
+    return {**answer, **places}, b"".join(serialized)
+
+
 def _answer(function, request):
     if "split" in request:
         examples = function[request["split"]]
         return {"example": examples[request["index"]]} if "index" in request else {"size": len(examples)}
     if "targets" in request:
         return {"metrics": function(request["targets"], request["predictions"])}
-    example = {name: _decoded(value) for name, value in request["example"].items()}
+    example = request["example"]
     if "output" in request:
         return {"output": function(request["output"], example=example, is_target=request["is_target"])}
     wanted = inspect.signature(function).parameters
@@ -67,15 +189,30 @@ def _answer(function, request):
     return {"examples": _examples(function(example, **more))}
 
 
+def _respond(function, request, example):
+    """A line, and the bytes that follow it. `example`: what followed the request."""
+    packs = request.get("format") == "tf_example"
+    if "example" in request:
+        fields = request["example"]
+        request["example"] = parse_example(example) if packs else {name: _decoded(value) for name, value in fields.items()}
+    answer = _answer(function, request)
+    answer, data = _packed(answer) if packs else (answer, b"")
+    return json.dumps(_encoded(answer)).encode() + b"\n", data
+
+
 def run(function):
     """Answers requests with `function` until the input ends. `function`: see above."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    requests, answers = open(0, "rb", closefd=False), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what the function prints
     sys.stdout = sys.stderr
-    for line in open(0, encoding="utf-8", closefd=False):
+    for line in requests:
+        request = json.loads(line)
+        packs = request.get("format") == "tf_example" and "example" in request
+        example = requests.read(request["example"]) if packs else b""
         try:
-            answer = _encoded(_answer(function, json.loads(line)))
+            line, data = _respond(function, request, example)
         except Exception as error:
             traceback.print_exc()
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(answer), file=answers, flush=True)
+            line, data = json.dumps({"error": f"{type(error).__name__}: {error}"}).encode() + b"\n", b""
+        answers.write(line + data)
+        answers.flush()

@@ -10,8 +10,10 @@ using gin::Param;
 
 std::vector<Param> process_params(std::vector<Param> more = {}) {
   const WorkerOptions options;
-  std::vector<Param> params = {
-      "command", {"processes", options.processes}, {"timeout_seconds", options.timeout_seconds}};
+  std::vector<Param> params = {"command",
+                               {"processes", options.processes},
+                               {"timeout_seconds", options.timeout_seconds},
+                               {"format", options.format}};
   params.insert(params.end(), more.begin(), more.end());
   return params;
 }
@@ -31,6 +33,7 @@ void register_workers(gin::Registry& r, bool allow_commands) {
         WorkerOptions{.command = a.get<std::vector<std::string>>("command"),
                       .processes = a.get<int64_t>("processes"),
                       .timeout_seconds = a.get<double>("timeout_seconds"),
+                      .format = a.get<std::string>("format"),
                       .refusal = std::move(refusal)});
   };
   r.add("quintet.data.ProcessPreprocessor", process_params(),

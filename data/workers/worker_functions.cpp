@@ -6,6 +6,7 @@
 #include "data/examples/base64.h"
 #include "data/examples/json_feature.h"
 #include "data/examples/random.h"
+#include "data/examples/tf_example.h"
 #include "data/vocabularies/utf8.h"
 #include "runtime/base/check.h"
 
@@ -67,6 +68,37 @@ std::string line_of(const JsonText& request) {
   return request.dump(-1, ' ', false, JsonText::error_handler_t::replace);
 }
 
+/// A request and what becomes of its answer, with examples in the format that the workers take.
+class Conversation {
+ public:
+  explicit Conversation(const Workers& workers) : workers_(workers) {
+    if (workers.tf_examples()) request_["format"] = "tf_example";
+  }
+  Conversation& with(const char* name, JsonText value) {
+    request_[name] = std::move(value);
+    return *this;
+  }
+  Conversation& with_example(const Example& example) {
+    if (!workers_.tf_examples()) return with("example", example_json(example));
+    following_ = serialize_tf_example(example);
+    return with("example", following_.size());
+  }
+  void ask(const Workers::Take& take) const { workers_.ask(line_of(request_), following_, take); }
+  /// An example of an answer: an object, or the number of bytes that follow.
+  Example example(const Json& json, const Workers::ReadBytes& read) const {
+    if (!workers_.tf_examples()) return example_of(json);
+    Example example;
+    parse_(read(json.as_int()), example);
+    return example;
+  }
+
+ private:
+  const Workers& workers_;
+  JsonText request_ = JsonText::object();
+  std::string following_;
+  const ExampleParser parse_{{}};
+};
+
 class ProcessPreprocessor final : public Preprocessor {
  public:
   explicit ProcessPreprocessor(WorkersPtr workers) : workers_(std::move(workers)) {}
@@ -78,9 +110,12 @@ class ProcessPreprocessor final : public Preprocessor {
         std::move(input), [workers = workers_, lengths](Example&& in, std::vector<Example>& out) {
           // Python's random.seed and NumPy's take 32 bits.
           const uint64_t seed = Random(take_key(in)).bits() >> 32;
-          const Json answer = workers->ask(line_of(
-              {{"example", example_json(in)}, {"sequence_length", lengths}, {"seed", seed}}));
-          for (const Json& example : answer["examples"].items()) out.push_back(example_of(example));
+          Conversation about(*workers);
+          about.with_example(in).with("sequence_length", lengths).with("seed", seed);
+          about.ask([&](const Json& answer, const Workers::ReadBytes& read) {
+            for (const Json& example : answer["examples"].items())
+              out.push_back(about.example(example, read));
+          });
         });
   }
 
@@ -92,13 +127,18 @@ class ProcessReader final : public Reader {
  public:
   ProcessReader(WorkersPtr workers, std::string split)
       : workers_(std::move(workers)), split_(std::move(split)) {
-    size_ = workers_->ask(line_of({{"split", split_}}))["size"].as_int();
-    QT_CHECK_AS(ExitCode::kData, size_ >= 0, "split {}: size: {} examples", split_, size_);
+    Conversation(*workers_).with("split", split_).ask([&](const Json& answer, const auto&) {
+      size_ = answer["size"].as_int();
+      QT_CHECK_AS(ExitCode::kData, size_ >= 0, "split {}: size: {} examples", split_, size_);
+    });
   }
   std::optional<int64_t> size() const override { return size_; }
   void read(int64_t i, Example& out) const override {
-    const Json answer = workers_->ask(line_of({{"split", split_}, {"index", i}}));
-    out.items() = example_of(answer["example"]).items();
+    Conversation about(*workers_);
+    about.with("split", split_).with("index", i);
+    about.ask([&](const Json& answer, const Workers::ReadBytes& read) {
+      out.items() = about.example(answer["example"], read).items();
+    });
   }
   std::string where(int64_t index) const override {
     return fmt::format("example {} of split {}", index, split_);
@@ -141,22 +181,25 @@ PreprocessorPtr process_preprocessor(WorkersPtr workers) {
 PostprocessFn process_postprocessor(WorkersPtr workers) {
   return [workers = std::move(workers)](const Answer& decoded, const Example& example,
                                         bool is_target) -> Answer {
-    const Json answer = workers->ask(line_of({{"output", answer_json(decoded)},
-                                              {"example", example_json(example)},
-                                              {"is_target", is_target}}));
-    return answer_of(answer["output"].raw());
+    Answer made;
+    Conversation about(*workers);
+    about.with("output", answer_json(decoded)).with_example(example).with("is_target", is_target);
+    about.ask([&](const Json& answer, const auto&) { made = answer_of(answer["output"].raw()); });
+    return made;
   };
 }
 
 MetricFn process_metric(WorkersPtr workers, std::string name) {
   const PredictMetric compute = [workers = std::move(workers)](const Answers& targets,
                                                                const Answers& predictions) {
-    const Json answer = workers->ask(
-        line_of({{"targets", answers_json(targets)}, {"predictions", answers_json(predictions)}}));
     MetricValues values;
-    for (const auto& [metric, value] : answer["metrics"].members())
-      values[metric] =
-          value.is_string() ? MetricValue(Text{value.as_string()}) : MetricValue(value.as_double());
+    Conversation about(*workers);
+    about.with("targets", answers_json(targets)).with("predictions", answers_json(predictions));
+    about.ask([&](const Json& answer, const auto&) {
+      for (const auto& [metric, value] : answer["metrics"].members())
+        values[metric] = value.is_string() ? MetricValue(Text{value.as_string()})
+                                           : MetricValue(value.as_double());
+    });
     return values;
   };
   return {std::move(name), compute};

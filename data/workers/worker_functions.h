@@ -9,6 +9,8 @@
 //                  {"split": "train", "index": 7}                         ->  {"example": {..}}
 //
 // Features are texts, numbers, lists of them and grids; bytes that are no text {"base64": ".."}.
+// With format tf_example a request has "format": "tf_example", and the place of each example, there
+// and in the answer, has the number of bytes of a serialized tf.Example; these follow the line.
 
 #include "data/examples/data_source.h"
 #include "data/examples/preprocessor.h"

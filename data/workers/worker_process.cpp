@@ -14,7 +14,6 @@
 #include <thread>
 
 #include "runtime/base/check.h"
-#include "runtime/base/clock.h"
 #include "runtime/base/process/spawn.h"
 
 namespace quintet::data {
@@ -91,7 +90,7 @@ void WorkerProcess::read_errors() {
   }
 }
 
-std::string WorkerProcess::ended() {
+std::string WorkerProcess::how_it_ended() {
   int status = 0;
   // Whoever closes its output ends, or is made to.
   for (int i = 0; i < 100 && waitpid(process_, &status, WNOHANG) == 0; ++i) {
@@ -103,50 +102,73 @@ std::string WorkerProcess::ended() {
   return fmt::format("ended with exit status {}", WEXITSTATUS(status));
 }
 
-void WorkerProcess::fail_with(const std::string& what) {
-  kill_and_wait();
+std::string WorkerProcess::last_errors() {
   read_errors();
   std::string said = last_errors_;
   if (said.size() > kKeptErrors) said.erase(0, said.size() - kKeptErrors);
   while (!said.empty() && said.back() == '\n') said.pop_back();
-  fail(ExitCode::kData, "{} {}; its stderr: {}", name_, what,
-       said.empty() ? "nothing" : "\n" + said);
+  return "its stderr: " + (said.empty() ? "nothing" : "\n" + said);
 }
 
-std::string WorkerProcess::ask(std::string_view line, double seconds) {
-  QT_CHECK_AS(ExitCode::kData, process_ > 0, "{} has ended", name_);
-  std::string left(line);
-  left += '\n';
-  const auto began = Clock::now();
+void WorkerProcess::fail_with(const std::string& what) {
+  kill_and_wait();
+  fail(ExitCode::kData, "{} {}; {}", name_, what, last_errors());
+}
+
+std::string WorkerProcess::ask(std::string_view line, std::string_view following, double seconds) {
+  QT_CHECK_AS(ExitCode::kData, !ended(), "{} has ended", name_);
+  unsent_ = fmt::format("{}\n{}", line, following);
+  began_ = Clock::now();
+  seconds_ = seconds;
   size_t end = 0;
-  while ((end = answers_.find('\n')) == std::string::npos) {
-    const double rest = seconds - seconds_since(began);
-    if (rest <= 0) fail_with(fmt::format("gave no answer within {} seconds", seconds));
-    if (std::ssize(answers_) > kLongestAnswer) fail_with("writes an answer of more than 1 GiB");
-    exchange(left, rest);
-  }
-  std::string answer = answers_.substr(0, end);
-  answers_.erase(0, end + 1);
-  read_errors();
+  exchange_until([&] { return (end = answers_.find('\n')) != std::string::npos; });
+  std::string answer = read_bytes(static_cast<int64_t>(end) + 1);
+  answer.pop_back();
   return answer;
 }
 
+std::string WorkerProcess::read_bytes(int64_t size) {
+  if (size < 0 || size > kLongestAnswer)
+    fail_with(fmt::format("announces {} bytes, expected 0 to 1 GiB", size));
+  exchange_until([&] { return std::ssize(answers_) >= size; });
+  std::string bytes = answers_.substr(0, static_cast<size_t>(size));
+  answers_.erase(0, static_cast<size_t>(size));
+  return bytes;
+}
+
+void WorkerProcess::check_all_read() {
+  if (!answers_.empty())
+    fail_with(fmt::format("wrote more than its answer: '{}'", answers_.substr(0, 200)));
+}
+
+void WorkerProcess::exchange_until(const std::function<bool()>& done) {
+  while (!unsent_.empty() || !done()) {
+    const double rest = seconds_ - seconds_since(began_);
+    if (rest <= 0)
+      fail_with(fmt::format(
+          "gave no answer within {} seconds{}", seconds_,
+          answers_.empty() ? "" : fmt::format(", {} bytes of a part of one", answers_.size())));
+    if (std::ssize(answers_) > kLongestAnswer) fail_with("writes an answer of more than 1 GiB");
+    exchange(rest);
+  }
+}
+
 /// Writes what can be written and reads what is there.
-void WorkerProcess::exchange(std::string& left, double seconds) {
-  std::array<pollfd, 3> files = {pollfd{left.empty() ? -1 : input_, POLLOUT, 0},
+void WorkerProcess::exchange(double seconds) {
+  std::array<pollfd, 3> files = {pollfd{unsent_.empty() ? -1 : input_, POLLOUT, 0},
                                  pollfd{output_, POLLIN, 0}, pollfd{errors_, POLLIN, 0}};
   if (poll(files.data(), files.size(), static_cast<int>(1000 * std::min(seconds, 3600.0)) + 1) < 0)
     return;  // a signal
   if (files[0].revents != 0) {
-    const ssize_t n = write(input_, left.data(), left.size());
-    if (n > 0) left.erase(0, static_cast<size_t>(n));
-    if (n < 0 && errno != EAGAIN) fail_with(ended());
+    const ssize_t n = write(input_, unsent_.data(), unsent_.size());
+    if (n > 0) unsent_.erase(0, static_cast<size_t>(n));
+    if (n < 0 && errno != EAGAIN) fail_with(how_it_ended());
   }
   if (files[2].revents != 0) read_errors();
   if (files[1].revents == 0) return;
   std::array<char, 65536> bytes;
   const ssize_t n = read(output_, bytes.data(), bytes.size());
-  if (n == 0) fail_with(ended());
+  if (n == 0) fail_with(how_it_ended());
   if (n > 0) answers_.append(bytes.data(), static_cast<size_t>(n));
 }
 

@@ -14,6 +14,7 @@ struct WorkerOptions {
   std::vector<std::string> command;
   int64_t processes = 0;        // 0: one for each core
   double timeout_seconds = 60;  // for an answer
+  std::string format = "json";  // of examples in requests and answers: json or tf_example
   std::string refusal;          // why this command may not be run; empty: it may
 };
 
@@ -21,13 +22,18 @@ class Workers {
  public:
   /// Starts nothing yet. Throws a usage error for a command of no words or limits that are none.
   explicit Workers(WorkerOptions options);
-  /// The answer of a process to a request, an object. Throws kData if the process dies, is late, or
-  /// answers with what is no JSON object or holds "error"; another is started for the next request.
-  /// Throws a usage error if the command is refused. May be called from several threads.
-  Json ask(const std::string& request) const;
+  using ReadBytes = std::function<std::string(int64_t)>;
+  using Take = std::function<void(const Json&, const ReadBytes&)>;
+  /// Sends a process a line and the bytes that follow it, and gives `take` its answer, an object, and
+  /// what reads the bytes that follow that. Throws kData with the last lines of its stderr if the
+  /// process dies, is late, answers with what is no JSON object or holds "error", or `take` throws;
+  /// after all but "error" another is started for the next request. Throws a usage error if the
+  /// command is refused. May be called from several threads.
+  void ask(const std::string& line, const std::string& following, const Take& take) const;
+  bool tf_examples() const { return options_.format == "tf_example"; }
 
  private:
-  std::unique_ptr<WorkerProcess> take() const;
+  std::unique_ptr<WorkerProcess> idle_one() const;
   void give_back(std::unique_ptr<WorkerProcess> worker) const;
 
   const WorkerOptions options_;

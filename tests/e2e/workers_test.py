@@ -12,6 +12,7 @@ from e2e import ROOT, TINY, quintet, tensor_checksums
 FUNCTIONS = """
 import random
 import sys
+import threading
 sys.path.insert(0, {python!r})
 import quintet_worker
 
@@ -36,12 +37,18 @@ def metric(targets, predictions):
 
 def wrong(example):
     text = example["inputs"]
+    print("about", text, flush=True)
     if text == "raise": raise ValueError("not this one")
     if text == "exit": sys.stderr.write("goodbye\\n"); sys.exit(7)
     if text == "kill": import os; os.kill(os.getpid(), 9)
-    if text == "hang": import threading; threading.Event().wait()
+    if text == "hang": threading.Event().wait()
     if text == "nonsense": import os; os.write(answers_file(), b"nonsense\\n")
     if text == "list": return [5]
+    if text == "more": import os; os.write(answers_file(), b'{{"examples": []}}\\n{{"examples": []}}\\n')
+    if text == "no example": import os; os.write(answers_file(), b'{{"examples": [3]}}\\nabc')
+    if text == "half an example": import os; os.write(answers_file(), b'{{"examples": [30]}}\\nabc'); threading.Event().wait()
+    if text == "minus": import os; os.write(answers_file(), b'{{"examples": [-3]}}\\nabc')
+    if text == "object": import os; os.write(answers_file(), b'{{"examples": [{{}}]}}\\n')
     return example
 
 def answers_file():
@@ -103,19 +110,45 @@ def test_a_preprocessor_keeps_drops_and_multiplies_in_any_number_of_processes(fo
     assert re.findall('targets_pretokenized: "(.*)"', made)[:4] == ["ANSWER 0", "ANSWER 1", "ANSWER 1", "ANSWER 3"], made
     assert "a line of the user's own" in one.err
     assert len({line.split()[2] for line in inputs[3:]}) > 50, inputs
+    assert one.out == shown(gin, "--gin.data.ProcessPreprocessor.format='tf_example'", lengths).out
+
+
+def test_examples_have_the_same_features_in_both_formats(folder):
+    rows = [{"inputs": "ä", "targets": "b", "ids": [1, -5, 2147483647], "rate": [0.5, -2.25], "texts": ["x", ""], "none": []},
+            {"inputs": "", "targets": "b" * 200, "ids": list(range(300)), "rate": [0.125], "texts": ["x", "y", "z"], "none": []}]
+    gin = task(folder, rows)
+    program = f"--gin.data.ProcessPreprocessor.command=['{sys.executable}', '{folder}/functions.py', 'wrong']"
+    with_json = shown(gin, program).out
+    assert "2147483647" in with_json and "-2.25" in with_json, with_json
+    assert with_json == shown(gin, program, "--gin.data.ProcessPreprocessor.format='tf_example'").out
+
+
+def test_a_wrong_answer_is_not_taken_for_the_next_example(folder):
+    gin = task(folder, rows_of("first", "nonsense", *(f"later {i}" for i in range(9))))
+    made = shown(gin, f"--gin.data.ProcessPreprocessor.command=['{sys.executable}', '{folder}/functions.py', 'wrong']",
+                 "--gin.data.ProcessPreprocessor.processes=1", "--bad_records=skip:1").out.split("preprocessed:")[1].split("mine packed:")[0]
+    assert re.findall('inputs_pretokenized: "(.*)"', made) == ["first", *(f"later {i}" for i in range(9))], made
 
 
 def test_wrong_workers_are_named_with_their_example_and_what_they_said(folder):
-    for text, parts in {"raise": ["ValueError: not this one"], "exit": ["exit status 7", "goodbye"], "kill": ["signal 9"],
-                        "hang": ["no answer within 1 seconds"], "nonsense": ["found 'nonsense'"], "list": ["expected an object of features"]}.items():
-        gin = task(folder, rows_of("fine", text, "fine"))
-        failed = shown(gin, f"--gin.data.ProcessPreprocessor.command=['{sys.executable}', '{folder}/functions.py', 'wrong']",
-                       "--gin.data.ProcessPreprocessor.timeout_seconds=1", expect=3)
-        for part in ["rows.jsonl:2", "worker process", "functions.py wrong", *parts]:
-            assert part in failed.err, (text, part, failed.err)
+    wrong = [f"--gin.data.ProcessPreprocessor.command=['{sys.executable}', '{folder}/functions.py', 'wrong']",
+             "--gin.data.ProcessPreprocessor.timeout_seconds=1"]
+    kinds_by_format = {
+        "json": {"raise": "ValueError: not this one", "exit": "exit status 7", "kill": "signal 9", "hang": "no answer within 1 seconds",
+                 "nonsense": "found 'nonsense'", "list": "expected an object of features", "more": "wrote more than its answer"},
+        "tf_example": {"raise": "ValueError: not this one", "no example": "not a tf.train.Example", "minus": "announces -3 bytes",
+                       "half an example": "no answer within 1 seconds, 3 bytes", "object": "answer.examples[0]"}}
+    for form, kinds in kinds_by_format.items():
+        for text, part in kinds.items():
+            gin = task(folder, rows_of("fine", text, "fine"))
+            failed = shown(gin, *wrong, f"--gin.data.ProcessPreprocessor.format='{form}'", expect=3)
+            message, said = failed.err.split("its stderr:")
+            for expected in "rows.jsonl:2", "worker process", "functions.py wrong", part:
+                assert expected in message, (form, text, expected, failed.err)
+            assert f"about {text}" in said and ("goodbye" in said) == (text == "exit"), (form, text, failed.err)
     missing = shown(gin, "--gin.data.ProcessPreprocessor.command=['/nowhere/program']", expect=4)
     assert "/nowhere/program" in missing.err and "cannot be started" in missing.err, missing.err
-    for binding, part in ("command=[]", "command"), ("processes=-1", "processes"), ("timeout_seconds=0", "timeout_seconds"):
+    for binding, part in ("command=[]", "command"), ("processes=-1", "processes"), ("timeout_seconds=0", "timeout_seconds"), ("format='xml'", "format: expected 'json' or 'tf_example', found 'xml'"):
         assert part in shown(gin, f"--gin.data.ProcessPreprocessor.{binding}", expect=2).err
 
 
@@ -136,7 +169,8 @@ def test_training_resumes_and_evaluates_with_ones_own_functions(folder):
     gin = task(folder, [], source="ProcessSource", include="include 'quintet/quickstart.gin'\nTASK = 'mine'\n")
     run = ["train", *TINY[1:], gin, "--gin.utils.SaveCheckpointConfig.period=3"]
     quintet(*run, f"--model_dir={folder}/whole", "--gin.TRAIN_STEPS=6")
-    quintet(*run, f"--model_dir={folder}/one", "--gin.TRAIN_STEPS=6", "--gin.data.ProcessPreprocessor.processes=1")
+    tf_examples = [f"--gin.data.Process{what}.format='tf_example'" for what in ("Preprocessor", "Postprocessor", "Source")]
+    quintet(*run, f"--model_dir={folder}/one", "--gin.TRAIN_STEPS=6", "--gin.data.ProcessPreprocessor.processes=1", *tf_examples)
     assert tensor_checksums(folder / "whole", 6) == tensor_checksums(folder / "one", 6)
     quintet(*run, f"--model_dir={folder}/parts", "--gin.TRAIN_STEPS=3")
     quintet(*run, f"--model_dir={folder}/parts", "--gin.TRAIN_STEPS=6")
@@ -145,8 +179,9 @@ def test_training_resumes_and_evaluates_with_ones_own_functions(folder):
     refused = quintet("eval", f"--model_dir={folder}/whole", "--split=validation", expect=2)
     assert "--allow_commands" in refused.err and "config.gin" in refused.err, refused.err
     quintet("generate", f"--model_dir={folder}/whole", "a")
-    found = quintet("eval", f"--model_dir={folder}/whole", "--split=validation", "--allow_commands")
-    assert json.loads(found.out) == {"step": 6, "task": "mine", "examples": 40, "count": 40.0, "lengths": 77.0}, found
+    for run in "whole", "one":
+        found = quintet("eval", f"--model_dir={folder}/{run}", "--split=validation", "--allow_commands")
+        assert json.loads(found.out) == {"step": 6, "task": "mine", "examples": 40, "count": 40.0, "lengths": 77.0}, found
 
 
 e2e.run(globals())
