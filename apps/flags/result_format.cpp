@@ -20,7 +20,8 @@ void ResultFormat::add_to(CLI::App& app) {
 
 bool ResultFormat::has_objects() const {
   if (format_ != "auto") return format_ == "json";
-  return isatty(STDOUT_FILENO) == 0 || mpi::launched();  // mpirun gives ranks a terminal of its own
+  // Text is seen on a terminal where stderr is one, too. mpirun gives ranks a terminal of its own.
+  return isatty(STDOUT_FILENO) == 0 || isatty(STDERR_FILENO) == 0 || mpi::launched();
 }
 
 void ResultFormat::print_object(std::string_view json) const {

@@ -7,8 +7,8 @@
 
 namespace quintet {
 
-/// "json": objects, one a line, on stdout; "text": sentences and tables, on stderr; "auto": both, but on a terminal the text
-/// alone.
+/// "json": objects, one a line, on stdout; "text": sentences and tables, on stderr; "auto": both, but the text alone where
+/// both are seen on a terminal.
 class ResultFormat {
  public:
   void add_to(CLI::App& app);

@@ -147,7 +147,10 @@ class TaskRun {
         continue;
       }
       const std::optional<std::string> lines = answer_chunk(chunk, examples, stop);
-      if (!lines) return false;
+      if (!lines) {
+        progress_.finish();
+        return false;
+      }
       data::Position position;
       stream->save(position);
       if (ranks_.leads()) {
@@ -199,6 +202,7 @@ class TaskRun {
     const auto [chunk, position] = InferenceFiles::parse_place(place);
     data::PositionReader reader(position);
     stream.restore(reader);
+    answered_ = chunk * config_.checkpoint_period * config_.dataset.batch_size;
     if (ranks_.leads()) fmt::print(stderr, "{}: goes on at chunk {}\n", task_.name(), chunk);
     return chunk;
   }

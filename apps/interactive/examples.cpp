@@ -26,6 +26,15 @@ std::string member_of(const nlohmann::json& example, const std::string& name) {
   return "";
 }
 
+/// In a few words, however deep it is.
+std::string found(const nlohmann::json& value) {
+  if (value.is_array()) return "a list in a list";
+  if (!value.is_object()) return value.dump();
+  std::vector<std::string> names;
+  for (const auto& [name, member] : value.items()) names.push_back(name);
+  return fmt::format("an object of '{}'", fmt::join(names, "', '"));
+}
+
 InputAndTarget pair_of_json(const nlohmann::json& example, bool has_targets) {
   if (example.is_string() && !has_targets) return {example.get<std::string>(), ""};
   const bool is_object = example.is_object();
@@ -35,7 +44,7 @@ InputAndTarget pair_of_json(const nlohmann::json& example, bool has_targets) {
            "expected an example such as {}, found {}",
            has_targets ? R"({"input": "words: 17", "target": "seventeen"})"
                        : R"({"input": "words: 17"})",
-           example.dump());
+           found(example));
   return pair;
 }
 

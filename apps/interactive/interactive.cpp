@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "apps/finetune/finetune_metrics.h"
 #include "apps/interactive/interactive_model.h"
 #include "apps/interactive/lines.h"
 #include "apps/process/output.h"
@@ -154,7 +155,11 @@ class Interpreter {
       block_ = has_block(name, rest) ? read_block() : std::vector<std::string>();
       std::vector<std::string> names;
       for (const Command& command : commands()) {
-        if (command.name == name) return (this->*command.run)(rest);
+        if (command.name == name) {
+          QT_CHECK(rest.empty() || *command.arguments != '\0', "{}: takes nothing, found '{}'",
+                   name, rest);
+          return (this->*command.run)(rest);
+        }
         names.emplace_back(command.name);
       }
       fail(ExitCode::kUsage,
@@ -247,6 +252,9 @@ class Interpreter {
     if (word.empty() || rest.starts_with("=>") ||
         !std::ranges::all_of(
             metrics, [this](const std::string& name) { return model_.knows_metric(name); })) {
+      QT_CHECK(!word.ends_with(',') && !rest.starts_with('@'),
+               "evaluate: '{}' names no metrics, as exact_match,f1 does; there are: {}", word,
+               fmt::join(finetune_metric_names(), ", "));
       metrics.clear();
       rest = text;
     }

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMeasured = 1000;  // examples of which lengths are taken
+constexpr int64_t kMeasured = 5'000;  // examples to train on of which lengths are taken
 
 /// A run of its own, whatever run the model is from.
 gin::CommandLine with_model_dir(gin::CommandLine line, const fs::path& folder) {
@@ -40,45 +40,52 @@ std::string function_of_metric(const std::string& name) {
   return std::ranges::find(names, name) != names.end() ? finetune_metric(name).function : name;
 }
 
-/// Examples of which lengths are taken.
+/// What lengths examples have.
 struct Measured {
-  std::vector<data::Example> examples;
+  std::map<std::string, int64_t> longest = {};
+  int64_t count = 0;
   bool all = true;  // that are used: no longer one follows
+
+  void add(const data::Example& example, const data::Lengths& features) {
+    ++count;
+    for (const auto& [name, limit] : features)
+      if (const data::Value* value = example.find(name))
+        longest[name] = std::max(longest[name], data::length_of(*value));
+  }
 };
 
 /// The longest of them, where there are no others, else the limits. `answers`: targets have room for any.
 data::Lengths lengths_of(const Measured& measured, const data::Lengths& limits, bool answers) {
   data::Lengths lengths;
   for (const auto& [name, limit] : limits) {
-    int64_t longest = 0;
-    for (const data::Example& example : measured.examples)
-      if (const data::Value* value = example.find(name))
-        longest = std::max(longest, data::length_of(*value));
+    const auto longest = measured.longest.find(name);
+    if (longest == measured.longest.end() || longest->second == 0) continue;
     const bool is_limited = !measured.all || (answers && name == "targets");
-    if (longest > 0) lengths.emplace_back(name, is_limited ? limit : longest);
+    lengths.emplace_back(name, is_limited ? limit : longest->second);
   }
   return lengths;
 }
 
-/// Adds the first of a data set, of which no more than `used` are used.
+constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
+
+/// Adds the first of a data set, at most `most`; no more than `used` are used.
 void measure(Measured& measured, const data::Provider& provider, const data::DatasetConfig& set,
-             int64_t used = std::numeric_limits<int64_t>::max()) {
+             int64_t most, int64_t used) {
   const data::StreamPtr stream = provider.stream(
       {.split = set.split,
        .sequence_length = set.task_feature_lengths,
        .epochs = provider.has_end(set.split) ? std::optional(int64_t{1}) : std::nullopt});
-  int64_t count = 0;
+  const int64_t before = measured.count;
   data::Example example;
-  for (; count < used && stream->next(example); ++count) {
-    if (count == kMeasured) {
+  while (measured.count - before < used && stream->next(example)) {
+    if (measured.count - before == most) {
       measured.all = false;
       return;
     }
-    example.provenance = nullptr;  // which ends with the stream
-    measured.examples.push_back(std::move(example));
+    measured.add(example, set.task_feature_lengths);
   }
-  QT_CHECK_AS(ExitCode::kData, count > 0, "{}, split '{}': holds no examples", provider.name(),
-              set.split);
+  QT_CHECK_AS(ExitCode::kData, measured.count > before, "{}, split '{}': holds no examples",
+              provider.name(), set.split);
 }
 
 bool has_split(const data::Task& task, const std::string& split) {
@@ -188,9 +195,9 @@ std::map<std::string, double> InteractiveModel::train(const Examples& examples, 
     data::DatasetConfig set = dataset_of(examples);
     set.task_feature_lengths = train_limits_;
     Measured measured;
-    measure(measured, *examples.provider, set);
+    measure(measured, *examples.provider, set, kMeasured, kAll);
     set.task_feature_lengths = lengths_of(measured, train_limits_, false);
-    set.batch_size = std::min(flags_.batch_size, std::ssize(measured.examples));
+    set.batch_size = std::min(flags_.batch_size, measured.count);
     set.shuffle = examples.is_task;
     batches_->take(std::make_unique<data::Batches>(
         *examples.provider, set, converter_for(*trained_.model, data::converter_options(set))));
@@ -232,7 +239,9 @@ void InteractiveModel::answer(const Examples& examples, bool predicts, const Tel
 void InteractiveModel::answer_batch(const std::vector<data::Example>& examples,
                                     const data::Features& features, bool predicts,
                                     const Tell& tell) const {
-  const data::DatasetConfig set{.task_feature_lengths = lengths_of({examples}, limits_, predicts),
+  Measured measured;
+  for (const data::Example& example : examples) measured.add(example, limits_);
+  const data::DatasetConfig set{.task_feature_lengths = lengths_of(measured, limits_, predicts),
                                 .batch_size = static_cast<int64_t>(examples.size())};
   const auto batch = data::Batches(examples, set, converter_for(*trained_.model, {})).next();
   QT_ASSERT(batch && batch->rows == set.batch_size);
@@ -277,8 +286,7 @@ std::optional<std::vector<data::TaskOutputs>> InteractiveModel::evaluate(
   std::vector<data::ProviderPtr> providers;
   for (const data::Task* task : examples.provider->tasks()) {
     if (!has_split(*task, set.split)) continue;
-    measure(measured, *task, set,
-            flags_.num_examples.value_or(std::numeric_limits<int64_t>::max()));
+    measure(measured, *task, set, kAll, flags_.num_examples.value_or(kAll));
     if (!functions.empty()) providers.push_back(with_metrics(*task, functions));
   }
   if (functions.empty()) providers = {examples.provider};

@@ -12,6 +12,7 @@
 #include "checkpoint/open/formats.h"
 #include "checkpoint/open/open_checkpoint.h"
 #include "runtime/base/files/atomic_file.h"
+#include "runtime/base/files/posix_file.h"
 #include "runtime/base/process/messages.h"
 #include "runtime/base/threefry.h"
 #include "runtime/trainer/batch_rows.h"
@@ -209,6 +210,11 @@ void load_base(TrainRun& run) {
   check_finite(run, folder, count_not_finite_frozen(parameters));
   if (restore->restore_dataset && !run.resumed) restore_dataset(run, *stored);
   record_base(run, *from, folder);
+  if (!run.resumed && run.ranks.leads() && is_there(folder.parent_path() / "config.gin"))
+    print_warning(
+        "{}: is what these adapters are read with, and a run that goes on there deletes old "
+        "checkpoints; keep a copy if it may",
+        folder.string());
 }
 
 /// Every rank writes files of its own: one that cannot says so now, not at the first save. The leader has

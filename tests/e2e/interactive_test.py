@@ -164,8 +164,8 @@ def test_what_cannot_be_saved_is_not_said_to_be(folder):
 def test_long_examples_after_many_short_ones_are_not_cut(folder):
     short = '{"input": "a", "target": "b"}\n'
     for name, last in (("short", short), ("long", '{"input": "a", "target": "bcdefgh"}\n'), ("broken", '{"input": "a"}\n')):
-        (folder / f"{name}.jsonl").write_text(short * 1001 + last)
-    flags = [*FRESH, "--format=json", "--batch_size=501", "--max_input_length=4", "--max_target_length=12"]
+        (folder / f"{name}.jsonl").write_text(short * 5001 + last)
+    flags = [*FRESH, "--format=json", "--batch_size=2501", "--max_input_length=4", "--max_target_length=12"]
 
     def losses(*lines, **options):
         return [one["loss"] for one in commands(lines, *flags, **options).objects if "loss" in one]
@@ -220,7 +220,9 @@ def test_a_line_that_is_wrong_says_what_was_expected_and_the_next_is_read(folder
              "predict @number_words:tset": "no split 'tset'", "predict @number_words:train": "start with --num_examples",
              "predict -": "no line followed", "train @number_words:train": None, "evaluate bleuu a => b": None, "save": "--output_dir=DIR",
              "train 99999999999999999999 a => b": "at most 1099511627776", "train 9223372036854775807 a => b": "at most", "evaluate f1 => x": None,
-             f"score @{folder}/pairs.csv": "--input=FIELD and --target=FIELD"}
+             f"score @{folder}/pairs.csv": "--input=FIELD and --target=FIELD", "save elsewhere": "takes nothing", "quit now": "takes nothing",
+             "evaluate exact_match, f1 a => b": "names no metrics", "evaluate nosuch @number_words": "names no metrics",
+             "predict " + "[" * 100000 + "]" * 100000: "expected an example"}
     lines = []
     for line in wrong:
         lines += [line, ""]

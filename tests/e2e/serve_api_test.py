@@ -84,7 +84,8 @@ def test_requests_that_do_not_say_are_answered_as_the_server_was_told(folder):
         assert beams == want and "score" in beams[0], (beams, want)
         assert len(server.complete(n=4, **ask)["choices"]) == 4
         greedy = text_of(server.complete(num_beams=1, temperature=0, **ask))
-        assert text_of(server.complete(temperature=1, top_k=1, **ask)) == greedy  # who says a temperature wants no beams
+        for sampled in ({"temperature": 1, "top_k": 1}, {"top_k": 1}, {"top_p": 1e-6}):  # who says how to sample wants no beams
+            assert text_of(server.complete(**sampled, **ask)) == greedy, sampled
     with serving(model, "--temperature=0.5", "--top-k=1") as server:
         assert text_of(server.complete(**ask)) == greedy
         assert server.complete(num_beams=2, **ask)["choices"]

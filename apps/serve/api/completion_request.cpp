@@ -55,8 +55,10 @@ void read_search(Fields& fields, const ServeLimits& limits, CompletionRequest& r
     throw ApiError(400, fmt::format("best_of: {} is less than n, {}", best_of, request.n),
                    "best_of");
   const SearchDefaults& defaults = limits.defaults;
-  const double sampled = fields.number("temperature", 0, 0, 2);  // then no beams by default
-  const int64_t beams = defaults.beams == 1 || sampled > 0 ? 1 : std::max(defaults.beams, best_of);
+  // Who says how to sample wants no beams by default.
+  const bool samples = fields.number("temperature", 0, 0, 2) > 0 || fields.get("top_p") ||
+                       fields.get("top_k") || fields.get("seed");
+  const int64_t beams = defaults.beams == 1 || samples ? 1 : std::max(defaults.beams, best_of);
   g.num_beams = fields.integer("num_beams", beams, 1, limits.sequences);
   const double temperature =
       fields.number("temperature", g.num_beams > 1 ? 0 : defaults.temperature, 0, 2);
