@@ -238,7 +238,10 @@ int64_t lines_in(const std::string& file) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(file, ignored)) return 0;
   std::ifstream in(file);
-  return std::count(std::istreambuf_iterator<char>(in), {}, '\n');
+  std::string line;
+  int64_t count = 0;
+  while (std::getline(in, line)) ++count;
+  return count;
 }
 
 /// Answers as soon as a batch of lines is there. A bar would disturb answers on a terminal.
