@@ -3,7 +3,7 @@
     documents_test.py [test_...] | --write       --write: docs/reference/verbs.md anew, from every --help
 
 Blocks of a page run in order in one shell; pages share the folder that stands for /tmp, so that they use the model that README
-trains. Long training is cut to ten steps. A block that cannot run begins with "# not run by the tests: REASON".
+trains. Long training is cut to a few steps, the tutorials' data to a few examples. A block that cannot run begins with "# not run by the tests: REASON".
 """
 
 import contextlib
@@ -23,18 +23,19 @@ import e2e
 from e2e import PATIENCE, QUINTET, ROOT, quintet
 
 BUILD = os.environ.get("QUINTET_BUILD", str(ROOT / "build"))
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md")), ROOT / "CONTRIBUTING.md",
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"), key=lambda page: [part.zfill(3) for part in re.split(r"(\d+)", str(page))]), ROOT / "CONTRIBUTING.md",
          *sorted(file for file in ROOT.glob("*/README.md"))]
 NEED_NUMPY = ("python",)  # pages left out where there is none
 BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.M | re.S)
 NOT_RUN = re.compile(r"# not run by the tests.*: \S")
 COMMAND = re.compile(r"^(quintet |scripts/|bench/|mpirun |sbatch |curl |ctest |cmake |python3 )", re.M)
 VERBS_PAGE = ROOT / "docs/reference/verbs.md"
-# The program, with training that is not short already cut to ten steps.
+# The program, with training that is not short already cut to ten steps, fine-tuning to two.
 SHORT = f"""#!/usr/bin/env bash
 if [ "$1" = train ] && ! [[ "$* " =~ STEPS(_RELATIVE)?=[0-9]{{1,2}}\\  ]]; then
   set -- "$@" --gin.TRAIN_STEPS=10 --gin.WARMUP_STEPS=2
 fi
+if [ "$1" = finetune ] && ! [[ "$* " =~ --(steps|dry_run) ]]; then set -- "$@" --steps=2; fi
 exec {shlex.quote(QUINTET)} "$@"
 """
 
@@ -65,6 +66,7 @@ def shortened(block, folder, port):
     block = re.sub(r"^scripts/quickstart.*$", f"scripts/quickstart --steps=10 --model_dir={folder}/quickstart", block, flags=re.M)
     block = block.replace("bench cluster --ranks=2", "bench cluster --ranks=2 --repeats=1")
     block = re.sub(r"^scripts/test.*$", "", block, flags=re.M)  # it is what runs this
+    block = block.replace("scripts/tutorial_data --out", "scripts/tutorial_data --size=small --out")
     block = re.sub(r"^scripts/tutorial_text$",
                    f"scripts/tutorial_text --out={folder}/tutorial --vocab_size=70 --pretrain_steps=6 "
                    f"--finetune_steps=4 {folder}/text.txt", block, flags=re.M)

@@ -1,5 +1,7 @@
-"""The scripts a newcomer runs, in short form: quickstart, and the tutorial on text files."""
+"""The scripts a newcomer runs, in short form: quickstart, the tutorial on text files, and the data of the other tutorials."""
 
+import csv
+import json
 import os
 import re
 import shlex
@@ -7,7 +9,7 @@ import subprocess
 import time
 
 import e2e
-from e2e import ROOT
+from e2e import ROOT, quintet
 
 
 def script(name, *arguments, expect=0):
@@ -53,6 +55,38 @@ def test_the_text_tutorial_goes_from_files_to_answers(folder):
     assert len(commands) == 5 and f"--gin.VOCABULARY_FILE='{folder}/out/text.model'" in commands[1], commands
     again = subprocess.run(commands[1], cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     assert again.returncode == 0, again.stderr[-2000:]
+
+
+def examples_of(file):
+    """Rows of a file of scripts/tutorial_data, as dictionaries."""
+    lines = file.read_text(encoding="utf-8").splitlines()
+    if file.suffix == ".jsonl":
+        return [json.loads(line) for line in lines]
+    return list(csv.DictReader(lines, **({"delimiter": "\t", "quoting": csv.QUOTE_NONE} if file.suffix == ".tsv" else {})))
+
+
+def test_the_data_of_the_tutorials_holds_out_what_it_says(folder):
+    for name in ("first", "second"):
+        script("tutorial_data", f"--out={folder / name}", "--size=small")
+    files = sorted((folder / "first").iterdir())
+    assert len(files) == 16 and all(file.read_bytes() == (folder / "second" / file.name).read_bytes() for file in files), files
+    assert "Apache License 2.0" in (folder / "first" / "LICENSE").read_text()
+    script("tutorial_data", f"--out={folder / 'second'}", "--size=small", "--seed=1")
+    read = {}
+    for file in files:
+        if "_train" in file.name and file.suffix != ".txt":
+            valid = file.with_name(file.name.replace("_train", "_validation"))
+            read[file.stem] = train, held = examples_of(file), examples_of(valid)
+            assert file.read_bytes() != (folder / "second" / file.name).read_bytes(), file
+            assert not [row for row in held if row in train], file
+            first, target = list(train[0])[0], list(train[0])[-1]
+            done = quintet("finetune", ROOT / "tests/fixtures/huggingface/byt5", f"--train={file}", f"--validation={valid}", f"--input={first}",
+                           f"--target={target}", f"--output_dir={folder / 'run'}", "--dry_run")
+            assert "too: metrics look better" not in done.err and file.name in done.out, done
+    assert len(read) == 6, read
+    names = [{word for row in rows for word in re.findall(r"(\w+)/(?:PER|LOC)", row["tagged"])} for rows in read["tags_train"]]
+    assert names[0] and names[1] and not names[0] & names[1], names  # people and towns of validation are new
+    assert all(row["answer"] in row["context"] for rows in read["questions_train"] for row in rows)
 
 
 e2e.run(globals())
