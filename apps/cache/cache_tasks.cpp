@@ -1,6 +1,6 @@
 #include "apps/cache/cache_tasks.h"
 
-#include <cstdio>
+#include <nlohmann/json.hpp>
 #include <regex>
 
 #include "apps/config/gin_session.h"
@@ -70,7 +70,10 @@ std::vector<const data::Task*> chosen_tasks(GinSession& session, const CacheFlag
 /// Whether a cache is to be made; says why not.
 bool is_needed(const data::Task& task, const CacheFlags& flags, bool speak) {
   const auto say = [&](const std::string& text) {
-    if (speak) fmt::print("{}: {}\n", task.name(), text);
+    if (!speak) return false;
+    flags.format.print_object(
+        nlohmann::ordered_json{{"task", task.name()}, {"not_cached", text}}.dump());
+    flags.format.print_text(fmt::format("{}: {}\n", task.name(), text));
     return false;
   };
   if (!task.supports_caching())
@@ -123,9 +126,14 @@ void cache_tasks(CacheFlags flags, const gin::CommandLine& command_line,
     const int64_t examples = data::write_cache(*task, flags.cache, flags.overwrite);
     const double seconds = seconds_since(start);
     progress.finish();
-    if (mpi.rank() == 0)
-      fmt::print("{}: {} examples cached at {} in {:.1f} s\n", task->name(), examples,
-                 folder.string(), seconds);
+    if (mpi.rank() != 0) continue;
+    flags.format.print_object(nlohmann::ordered_json{
+        {"task", task->name()},
+        {"examples", examples},
+        {"folder", folder.string()},
+        {"seconds", seconds}}.dump());
+    flags.format.print_text(fmt::format("{}: {} examples cached at {} in {:.1f} s\n", task->name(),
+                                        examples, folder.string(), seconds));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "apps/flags/launch_flags.h"
+#include "apps/flags/result_format.h"
 #include "apps/process/ranks.h"
 #include "data/cache/cache_writer.h"
 #include "runtime/gin/command_line.h"
@@ -15,6 +16,7 @@ namespace quintet {
 struct CacheFlags {
   LaunchFlags launch;
   RankFlags ranks;
+  ResultFormat format{"text"};
   std::vector<std::string> tasks, excluded_tasks, other_cache_dirs;
   data::CacheOptions cache;
   bool overwrite = false, ignore_other_caches = false;

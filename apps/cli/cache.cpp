@@ -51,6 +51,7 @@ void add_flags(CommandLine& cli, CacheFlags& flags) {
       ->check(CLI::Range(int64_t{16}, int64_t{1} << 24));
   describe_gin_flags(app, "the tasks (seqio.TaskRegistry.tasks)");
   describe_data_flags(app);
+  flags.format.add_to(app);
   flags.ranks.add_init_timeout(app);
   flags.launch.add_to(app);
 }

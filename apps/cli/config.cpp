@@ -15,8 +15,7 @@ void add_flags(CommandLine& cli, std::vector<std::string>& files, ShowConfigOpti
   CLI::App& app = cli.app();
   app.add_option("FILE", files, "gin files, as with --gin_file, or model directories");
   describe_gin_flags(app, "a gin file");
-  app.add_option("--format", options.format, "text (gin) or json")
-      ->check(CLI::IsMember({"text", "json"}));
+  options.format.add_to(app);
   auto* parse_only = app.add_flag("--parse_only", options.parse_only,
                                   "do not look up names; list missing includes");
   auto* keep_macros = app.add_flag("--keep_macros", options.keep_macros,

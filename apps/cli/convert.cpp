@@ -27,6 +27,7 @@ int run_convert(std::span<char* const> args) {
   conversion.add_to(cli.app());
   quantization.add_to(cli.app());
   describe_gin_flags(cli.app(), kGinFileOfModel);
+  conversion.results.add_to(cli.app());
   compute.add_to(cli.app());
   if (!cli.parse(left)) return 0;
   if (!quantization.quantize.name.empty() && quantization.set.model_dir.empty() &&
@@ -34,6 +35,7 @@ int run_convert(std::span<char* const> args) {
     quantization.set.model_dir =
         std::exchange(conversion.source, "");  // convert RUN --quantize=int8
   conversion.adapter = quantization.set.adapter;
+  quantization.results = conversion.results;
   conversion.check_with(quantization.requested());
   compute.start();
   if (conversion.requested())

@@ -6,23 +6,35 @@
 #include "apps/generate/generator.h"
 #include "apps/model/trained_dataset.h"
 #include "runtime/base/check.h"
+#include "runtime/base/files/posix_file.h"
 #include "runtime/gin/command_line.h"
 
 namespace quintet {
 namespace {
+
+/// Without --model_dir, generate DIR TEXT..
+void take_model(GenerateFlags& flags) {
+  if (!flags.model_dir.empty()) return;
+  const bool is_first =
+      !flags.texts.empty() && is_there(std::filesystem::path(mapped_path(flags.texts.front())));
+  QT_CHECK(is_first, "quintet generate: no model; name its directory with --model_dir=DIR{}",
+           flags.texts.empty() ? ", or before the texts"
+                               : fmt::format(", or before the texts; '{}' is no file or folder",
+                                             flags.texts.front()));
+  flags.model_dir = flags.texts.front();
+  flags.texts.erase(flags.texts.begin());
+}
 
 void add_flags(CommandLine& cli, GenerateFlags& flags) {
   CLI::App& app = cli.app();
   const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 30);
   app.add_option("--model_dir,--model", flags.model_dir,
                  "the directory of a training run, a checkpoint of any program, or a Hugging Face "
-                 "directory")
-      ->required();
+                 "directory; without the flag, the first TEXT");
   add_adapter_flag(app, flags.adapter);
   app.add_option("text", flags.texts, "inputs; without any, lines of --input or standard input");
   app.add_option("--input", flags.input, "a file of inputs, one per line; - is standard input");
-  app.add_option("--format", flags.format, "text, or json: one object per line")
-      ->check(CLI::IsMember({"text", "json"}));
+  flags.format.add_to(app);
   app.add_flag("--ids", flags.ids, "inputs, --target and answers are token ids: '12 7 1'");
   app.add_option("--target", flags.target,
                  "score this answer: the sum of its tokens' log probabilities");
@@ -47,7 +59,7 @@ int run_generate(std::span<char* const> args) {
   GenerateFlags flags;
   CommandLine cli(
       "generate", "Prints a trained model's answers to texts, their scores, or embeddings.",
-      "quintet generate --model_dir=/tmp/numbers 'words: 1234'\n"
+      "quintet generate /tmp/numbers 'words: 1234'\n"
       "quintet generate --model_dir=/tmp/numbers --input=questions.txt --format=json\n"
       "quintet generate --model_dir=/tmp/numbers --beams=4 --num_decodes=4 'words: 17'\n"
       "quintet generate --model_dir=/tmp/numbers --format=json --logprobs=2 --stop=' ' 'words: "
@@ -57,6 +69,7 @@ int run_generate(std::span<char* const> args) {
       "echo 'number: ten' | quintet generate --model_dir=/tmp/numbers --temperature=0.7");
   add_flags(cli, flags);
   if (!cli.parse(left)) return 0;
+  take_model(flags);
   flags.generation.check();
   QT_CHECK(flags.texts.empty() || flags.input.empty(),
            "quintet generate: give inputs as arguments or with --input, not both");

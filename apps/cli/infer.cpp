@@ -44,7 +44,7 @@ int run_infer(std::span<char* const> args) {
     }
     return run_inference(
         inference_config_of(trained, flags), ranks,
-        [&](const data::DatasetConfig& set) { return trained.session->task(set); });
+        [&](const data::DatasetConfig& set) { return trained.session->task(set); }, flags.format);
   }
   // T5X's own flag over the configuration.
   if (flags.shard_id)
@@ -61,8 +61,9 @@ int run_infer(std::span<char* const> args) {
         InferenceConfig config = with_decode(inference_config_from(arguments), flags.decode);
         config.weights = flags.quantize.type();
         config.restore.adapter = flags.set.adapter;
-        return run_inference(config, ranks,
-                             [&](const data::DatasetConfig& set) { return session.task(set); });
+        return run_inference(
+            config, ranks, [&](const data::DatasetConfig& set) { return session.task(set); },
+            flags.format);
       });
 }
 

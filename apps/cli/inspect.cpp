@@ -31,9 +31,7 @@ int run_inspect(std::span<char* const> args) {
   cli.app()
       .add_option("--output", options.output, "write the tensor to this .npy file instead")
       ->transform(mapped_path);
-  cli.app()
-      .add_option("--format", options.format, "text or json")
-      ->check(CLI::IsMember({"text", "json"}));
+  options.format.add_to(cli.app());
   cli.app().add_flag("--verify,!--no_verify", options.verify,
                      "check CRCs, not only sizes; default: yes");
   cli.app().add_flag("--stats", options.stats,

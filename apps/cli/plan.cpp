@@ -37,7 +37,7 @@ void plan(const PlanOptions& options, const gin::CommandLine& gin_line) {
   if (has_cluster)
     return plan_cluster(on_cluster, is_named ? options.bench.model : gin_line.files.back(), what);
   const auto of = session->config().call_as<PartitionerConfig>("partitioning.PjitPartitioner");
-  plan_mesh(options.on_mesh, what, of.logical_axis_rules);
+  plan_mesh(options.on_mesh, what, of.logical_axis_rules, on_cluster.format);
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ int run_report(std::span<char* const> args) {
       .add_option("--output", options.output,
                   "the page's file; an earlier report there is replaced")
       ->transform(mapped_path);
+  options.format.add_to(cli.app());
   if (!cli.parse(args)) return 0;
   write_report(options);
   return 0;

@@ -39,8 +39,9 @@ HostArray logits_of(const std::filesystem::path& path, const gin::CommandLine& g
 
 }  // namespace
 
-void compare_models(const std::filesystem::path& source, const gin::CommandLine& gin_line,
-                    const std::filesystem::path& written, bool rounded) {
+nlohmann::ordered_json compare_models(const std::filesystem::path& source,
+                                      const gin::CommandLine& gin_line,
+                                      const std::filesystem::path& written, bool rounded) {
   const HostArray before = logits_of(source, gin_line);
   const HostArray after = logits_of(written, {});
   const auto a = before.as<float>(), b = after.as<float>();
@@ -54,12 +55,10 @@ void compare_models(const std::filesystem::path& source, const gin::CommandLine&
     QT_CHECK_AS(ExitCode::kData, std::isfinite(b[i]), "{}: logits are not finite",
                 written.string());
   }
-  fmt::print("{}\n",
-             nlohmann::ordered_json{{"largest_difference", difference}, {"largest_logit", largest}}
-                 .dump());
   QT_CHECK_AS(ExitCode::kData, rounded || difference <= kRounding * largest,
               "{}: is another model than {}: logits of up to {} differ by up to {}",
               written.string(), source.string(), largest, difference);
+  return {{"largest_difference", difference}, {"largest_logit", largest}};
 }
 
 }  // namespace quintet

@@ -2,16 +2,17 @@
 // Whether a model and what it was converted to compute the same.
 
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
 
 #include "runtime/gin/command_line.h"
 
 namespace quintet {
 
-/// Logits of both on one batch of random ids; prints {"largest_difference": .., "largest_logit": ..} on
-/// stdout. `source` and `gin_line` as open_model_source's, `written`: a directory. Throws
+/// {"largest_difference": .., "largest_logit": ..} of the logits of both on one batch of random ids. `source` and `gin_line` as open_model_source's, `written`: a directory. Throws
 /// ExitCode::kData if they differ by more than rounding and the weights are not `rounded`, or if a logit
 /// is not finite.
-void compare_models(const std::filesystem::path& source, const gin::CommandLine& gin_line,
-                    const std::filesystem::path& written, bool rounded);
+nlohmann::ordered_json compare_models(const std::filesystem::path& source,
+                                      const gin::CommandLine& gin_line,
+                                      const std::filesystem::path& written, bool rounded);
 
 }  // namespace quintet

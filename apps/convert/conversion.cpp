@@ -78,15 +78,27 @@ WriteRequest request_of(const ConversionFlags& flags, const ModelSource& source,
 }
 
 void report(const ConversionFlags& flags, const ModelSource& source, const WriteFormat& format,
-            const StoredTensors& tensors) {
+            const StoredTensors& tensors, const nlohmann::ordered_json& compared) {
   const size_t left = source.reader->tensors().size() - tensors.size();
   if (left > 0 && format.holds_models)
     fmt::print(stderr,
                "{}: without {} tensors of the optimizer's state, which {} has no place for\n",
                flags.destination, left, format.title);
-  fmt::print(stderr, "{}: {} of {} at step {}, {} tensors, {:.1f} MiB, read back and compared\n",
-             flags.destination, format.title, flags.source, source.reader->step(), tensors.size(),
-             static_cast<double>(bytes_in(tensors)) / (1 << 20));
+  nlohmann::ordered_json object = {{"folder", flags.destination},
+                                   {"format", format.name},
+                                   {"step", source.reader->step()},
+                                   {"tensors", tensors.size()},
+                                   {"bytes", bytes_in(tensors)}};
+  object.update(compared);
+  flags.results.print_object(object.dump());
+  flags.results.print_text(
+      fmt::format("{}: {} of {} at step {}, {} tensors, {:.1f} MiB, read back and compared\n",
+                  flags.destination, format.title, flags.source, source.reader->step(),
+                  tensors.size(), static_cast<double>(bytes_in(tensors)) / (1 << 20)));
+  if (!compared.empty())
+    flags.results.print_text(fmt::format("logits of up to {:.6g} differ by up to {:.6g}\n",
+                                         compared["largest_logit"].get<double>(),
+                                         compared["largest_difference"].get<double>()));
 }
 
 }  // namespace
@@ -188,10 +200,12 @@ void convert_model(const ConversionFlags& flags, const gin::CommandLine& gin_lin
   stage(hosts, [&] {
     if (!ranks.leads()) return;
     write_side_files(source, format, folder->prepared());
+    auto compared = nlohmann::ordered_json::object();
     if (flags.check)
-      compare_models(flags.source, gin_line, folder->prepared(), flags.weights().has_value());
+      compared =
+          compare_models(flags.source, gin_line, folder->prepared(), flags.weights().has_value());
     folder->commit();
-    report(flags, source, format, request.tensors);
+    report(flags, source, format, request.tensors, compared);
   });
 }
 

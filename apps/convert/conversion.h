@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "apps/flags/result_format.h"
 #include "apps/process/ranks.h"
 #include "runtime/base/dtype.h"
 #include "runtime/gin/command_line.h"
@@ -20,6 +21,7 @@ struct ConversionFlags {
   std::string source, destination, adapter, format, dtype, shard_size;
   std::optional<int> scan_axis;
   bool check = false;
+  ResultFormat results;
   RankFlags ranks;
 
   void add_to(CLI::App& app);

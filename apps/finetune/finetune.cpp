@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "apps/finetune/finetune_gin.h"
@@ -63,13 +64,16 @@ std::string new_gin(FinetuneFlags& flags, const gin::CommandLine& gin_line) {
 }
 
 /// Of a run that is over: the checkpoints that it keeps, of which the best is the older one.
-void tell_kept(const fs::path& folder) {
+void tell_kept(const fs::path& folder, const ResultFormat& format) {
   const std::vector<int64_t> steps = list_checkpoints(folder);
   if (steps.empty()) return;
-  fmt::print(stderr, "best: {}\n", checkpoint_path(folder, steps.front()).string());
+  const std::string best = checkpoint_path(folder, steps.front()).string();
+  const std::string newest = checkpoint_path(folder, steps.back()).string();
+  if (format.is_json())
+    return format.print_object(nlohmann::ordered_json{{"best", best}, {"newest", newest}}.dump());
+  fmt::print(stderr, "best: {}\n", best);
   if (steps.size() > 1)
-    fmt::print(stderr, "newest: {}, which verbs take of {}\n",
-               checkpoint_path(folder, steps.back()).string(), folder.string());
+    fmt::print(stderr, "newest: {}, which verbs take of {}\n", newest, folder.string());
 }
 
 }  // namespace
@@ -93,13 +97,17 @@ int run_finetuning(FinetuneFlags flags, const gin::CommandLine& gin_line,
       atomic_write_file(file, text);
     }
   }
-  if (leads) fmt::print("{}", text);
+  if (leads) {
+    flags.results.print_object(
+        nlohmann::ordered_json{{"gin_file", file.string()}, {"gin", text}}.dump());
+    flags.results.print_text(text);
+  }
   flush_output();  // before what training says on stderr
   if (flags.training.launch.dry_run) return 0;
   gin::CommandLine run = gin_line;
   run.files = {file.string()};
   const int code = run_training(flags.training, run, arguments);
-  if (code == 0 && leads) tell_kept(flags.output_dir);
+  if (code == 0 && leads) tell_kept(flags.output_dir, flags.results);
   return code;
 }
 

@@ -154,6 +154,7 @@ void FinetuneFlags::add_to(CLI::App& app) {
   add_evaluation_flags(app, *this);
   for (const CLI::Option* option : app.get_options())
     if (option != app.get_help_ptr()) deciding_.push_back(option);
+  results.add_to(app);
   training.compute.add_to(app);
   training.ranks.add_to(app);
   training.data.add_to(app);

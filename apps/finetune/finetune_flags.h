@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "apps/flags/lora_flags.h"
+#include "apps/flags/result_format.h"
 #include "apps/train/training.h"
 
 namespace CLI {
@@ -27,6 +28,7 @@ struct FinetuneFlags {
   std::vector<std::string> freeze;
   LoraFlags lora;
   int64_t patience = 3, seed = 0;
+  ResultFormat results{"text"};
   TrainingFlags training;
 
   void add_to(CLI::App& app);

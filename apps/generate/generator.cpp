@@ -106,7 +106,7 @@ class Generator {
     for (const std::string& text : texts) ids.push_back(model_.encode(text));
     const decoding::Decodes decodes = predictor_.predict(features(ids));
     for (size_t r = 0; r < texts.size(); ++r)
-      flags_.format == "json" ? print_json(texts[r], decodes, static_cast<int64_t>(r))
+      flags_.format.is_json() ? print_json(texts[r], decodes, static_cast<int64_t>(r))
                               : print_text(decodes, static_cast<int64_t>(r));
   }
 
@@ -121,7 +121,7 @@ class Generator {
     }
     const decoding::Answers answers = predictor_.answer(features(ids), std::move(requests));
     for (size_t r = 0; r < texts.size(); ++r) {
-      if (flags_.format == "json") {
+      if (flags_.format.is_json()) {
         print_json(flags_.ids ? JsonText{{"input_ids", ids[r]}} : JsonText{{"input", texts[r]}},
                    answers[r]);
         continue;
@@ -178,7 +178,7 @@ class Generator {
   /// One line an answer, with its score if it is one of several.
   static void print_line(std::string text, float score, bool one_of_several) {
     std::replace(text.begin(), text.end(), '\n', ' ');
-    if (one_of_several) fmt::print("{:.4f}\t", score);
+    if (one_of_several) fmt::print("{:.6g}\t", score);
     fmt::print("{}\n", text);
   }
 

@@ -7,6 +7,7 @@
 
 #include "apps/flags/compute_flags.h"
 #include "apps/flags/quantize_flag.h"
+#include "apps/flags/result_format.h"
 #include "apps/generate/generation_flags.h"
 #include "apps/process/ranks.h"
 #include "runtime/gin/command_line.h"
@@ -14,7 +15,8 @@
 namespace quintet {
 
 struct GenerateFlags {
-  std::string model_dir, adapter, input, target, format = "text";
+  std::string model_dir, adapter, input, target;
+  ResultFormat format{"text"};
   std::string embed;  // mean or tokens: the encoder's output in place of answers
   bool ids = false;   // inputs, target and answers are token ids
   std::vector<std::string> texts;

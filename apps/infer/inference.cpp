@@ -1,5 +1,6 @@
 #include "apps/infer/inference.h"
 
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "apps/infer/inference_files.h"
@@ -123,6 +124,9 @@ class TaskRun {
         reader_(std::move(reader)),
         answerer_(answerer),
         converter_(converter_for(*config.model, {})),
+        contents_(task.contents({.split = config.dataset.split,
+                                 .use_cached = config.dataset.use_cached,
+                                 .cache_dirs = config.dataset.cache_dirs})),
         files_(output_dir, {.task = task.name(),
                             .mode = config.mode,
                             .extension = config.file_extension,
@@ -133,7 +137,7 @@ class TaskRun {
   bool run(StopRequests& stop) {
     const bool complete = ranks_.leads() && files_.is_complete(config_.merge_chunked_results);
     if (ranks_.highest(complete ? 1 : 0) > 0) {
-      if (ranks_.leads()) fmt::print(stderr, "{} is there already\n", files_.result().string());
+      is_old_ = true;
       return true;
     }
     const data::StreamPtr stream =
@@ -168,21 +172,28 @@ class TaskRun {
     return true;
   }
 
+  /// After run(): where the answers are.
+  void print(const ResultFormat& format) const {
+    const std::string file = files_.result(config_.merge_chunked_results).string();
+    nlohmann::ordered_json object = {{"task", task_.name()}, {"file", file}};
+    object["examples"] = is_old_ ? nlohmann::ordered_json() : nlohmann::ordered_json(answered_);
+    format.print_object(object.dump());
+    format.print_text(is_old_ ? file + " is there already\n"
+                              : fmt::format("{}: {} examples\n", file, answered_));
+  }
+
  private:
   /// What decides the results: a started run goes on only with the same.
-  std::string contents_text() {
+  std::string contents_text() const {
     const data::DatasetConfig& set = config_.dataset;
     std::string lengths;
     for (const auto& [name, length] : set.task_feature_lengths)
       lengths += fmt::format(" {}={}", name, length);
-    const data::Contents contents = task_.contents(
-        {.split = set.split, .use_cached = set.use_cached, .cache_dirs = set.cache_dirs});
-    source_examples_ = contents.examples / config_.shard.num_shards;
     return fmt::format(
         ", split {}, batch_size {}, checkpoint_period {}, lengths{}, {} examples (files {}), "
         "configuration {:08x}, weights in {}{}",
-        set.split, set.batch_size, config_.checkpoint_period, lengths, contents.examples,
-        data::fingerprint(contents.files), crc32c(config_.config_text),
+        set.split, set.batch_size, config_.checkpoint_period, lengths, contents_.examples,
+        data::fingerprint(contents_.files), crc32c(config_.config_text),
         name_of(answerer_.weights()), config_.decode.text());
   }
 
@@ -232,7 +243,7 @@ class TaskRun {
     std::string lines;
     for (int64_t first = 0; first < batches; first += division_.groups()) {
       if (ranks_.highest(stop.reason() ? 1 : 0) > 0) return std::nullopt;
-      show(answered_ + first * size, source_examples_);
+      show(answered_ + first * size, contents_.examples / config_.shard.num_shards);
       std::string own;
       for (int64_t batch = first; batch < std::min(batches, first + division_.groups()); ++batch) {
         if (batch - first == division_.group_index())
@@ -269,15 +280,17 @@ class TaskRun {
   const std::shared_ptr<data::ChunkRunner> reader_;
   const Answerer& answerer_;
   const data::FeatureConverterPtr converter_;
-  int64_t source_examples_ = 0, answered_ = 0;
+  const data::Contents contents_;
+  int64_t answered_ = 0;
+  bool is_old_ = false;  // the results were there already
   InferenceFiles files_;
   PartsProgress progress_;
 };
 
 }  // namespace
 
-int run_inference(const InferenceConfig& config, const Ranks& ranks,
-                  const ProviderOf& provider_of) {
+int run_inference(const InferenceConfig& config, const Ranks& ranks, const ProviderOf& provider_of,
+                  const ResultFormat& format) {
   config.check();
   const InferenceRanks division(ranks, model_ranks_of(config.partitioner.num_partitions, ranks));
   StopRequests stop({});
@@ -315,7 +328,10 @@ int run_inference(const InferenceConfig& config, const Ranks& ranks,
       for (const auto& [name, text] : checkpoint->details())
         if (name == kAdapterDetail) origin += fmt::format(", adapter {}", text);
       TaskRun run(config, output_dir, origin, *task, ranks, division, reader, answerer);
-      if (run.run(stop)) continue;
+      if (run.run(stop)) {
+        if (ranks.leads()) run.print(format);
+        continue;
+      }
       if (ranks.leads())
         fmt::print(stderr, "stopped by {}; run the same command again to go on\n",
                    stop.reason().value_or("another rank"));

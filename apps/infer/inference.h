@@ -13,12 +13,14 @@
 // checkpoint_<step>.
 
 #include "apps/config/inference_config.h"
+#include "apps/flags/result_format.h"
 #include "apps/input/run_data.h"
 #include "apps/process/ranks.h"
 
 namespace quintet {
 
-/// All ranks call it.
-int run_inference(const InferenceConfig& config, const Ranks& ranks, const ProviderOf& provider_of);
+/// All ranks call it. The first prints an object, and a line, for every file of results.
+int run_inference(const InferenceConfig& config, const Ranks& ranks, const ProviderOf& provider_of,
+                  const ResultFormat& format);
 
 }  // namespace quintet

@@ -21,7 +21,8 @@ class InferenceFiles {
   };
   InferenceFiles(const std::filesystem::path& output_dir, Name name);
 
-  const std::filesystem::path& result() const { return result_; }
+  /// The file of all answers, or the folder of chunks that are not merged.
+  const std::filesystem::path& result(bool merged) const { return merged ? result_ : folder_; }
   /// Whether the result is there. What a run left that was killed just then is removed if `merged`. Throws a usage
   /// error if another checkpoint, adapter or data set gave it.
   bool is_complete(bool merged) const;

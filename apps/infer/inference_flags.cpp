@@ -28,6 +28,7 @@ void InferenceFlags::add_to(CLI::App& app) {
   partitions.add_to(app);
   quantize.add_to(app);
   compute.add_to(app);
+  format.add_to(app);
   launch.add_dry_run(app);
   launch.add_run_mode(app, {"infer"});
   launch.add_to(app);

@@ -10,6 +10,7 @@
 #include "apps/flags/launch_flags.h"
 #include "apps/flags/partitions_flag.h"
 #include "apps/flags/quantize_flag.h"
+#include "apps/flags/result_format.h"
 #include "apps/model/trained_dataset.h"
 #include "apps/process/ranks.h"
 
@@ -25,6 +26,7 @@ struct InferenceFlags {
   PartitionsFlag partitions;
   QuantizeFlag quantize;
   ComputeFlags compute;
+  ResultFormat format;
   LaunchFlags launch;
   RankFlags ranks;
 

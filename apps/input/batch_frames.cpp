@@ -50,18 +50,18 @@ void BatchFlags::add_to(CLI::App& app) {
   app.add_option("--feature_converter", converter,
                  "seqio's name of what makes model features; default: EncDecFeatureConverter, "
                  "LMFeatureConverter for tasks without inputs");
-  app.add_flag("--use_cached", use_cached, "read the task's offline cache");
 }
 
 void refuse_flags_of_others(const CLI::App& app, std::string_view what) {
   if (what == "list")
     refuse_flags(app,
                  {"task", "--split", "--task_feature_lengths", "--shuffle", "--seed", "--no_pack",
-                  "--best_fit"},
+                  "--best_fit", "--use_cached"},
                  "is about one task, and 'quintet data list' lists all");
   if (what != "show") refuse_flags(app, {"--num", "--most_ids"}, "is for 'quintet data show'");
+  if (what == "batches") refuse_flags(app, {"--format"}, "is for what is read by people");
   if (what != "batches")
-    refuse_flags(app, {"--batch_size", "--epochs", "--feature_converter", "--use_cached"},
+    refuse_flags(app, {"--batch_size", "--epochs", "--feature_converter"},
                  "is for 'quintet data batches'");
 }
 
@@ -77,7 +77,7 @@ void BatchFlags::send(const std::string& name, const data::Provider& task,
       .batch_size = batch_size,
       .shuffle = show.shuffle,
       .seed = show.seed,
-      .use_cached = use_cached,
+      .use_cached = show.use_cached,
       .cache_dirs = show.cache_dirs,
       .pack = show.pack,
       .use_custom_packing_ops = show.best_fit};

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "data/batches/batches.h"
-#include "data/batches/show.h"
+#include "data/show/show.h"
 
 namespace CLI {
 class App;
@@ -15,7 +15,6 @@ namespace quintet {
 struct BatchFlags {
   int64_t batch_size = 8, epochs = 1;
   std::string converter;
-  bool use_cached = false;
 
   void add_to(CLI::App& app);
   /// Batches of a task with the lengths, packing and order of `show`. Throws what data::Batches throws.

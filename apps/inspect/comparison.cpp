@@ -113,9 +113,9 @@ void print_text(const CheckpointReader& a, const CheckpointReader& b, const Comp
   for (const Difference& difference : found.differences)
     width = std::max(width, difference.name.size());
   if (!found.differences.empty())
-    fmt::print("\n{:<{}}  {:>12} {:>12}\n", "tensor", width, "largest", "to largest");
+    fmt::print("\n{:<{}}  {:>13} {:>13}\n", "tensor", width, "largest", "to largest");
   for (const Difference& difference : found.differences)
-    fmt::print("{:<{}}  {:12.5g} {:12.5g}\n", difference.name, width, difference.largest,
+    fmt::print("{:<{}}  {:13.6g} {:13.6g}\n", difference.name, width, difference.largest,
                difference.relative);
   fmt::print("\n{} tensors have the same numbers, {} have others, {} differ in name or shape\n",
              found.equal, found.differences.size(),
@@ -125,10 +125,10 @@ void print_text(const CheckpointReader& a, const CheckpointReader& b, const Comp
 }  // namespace
 
 int compare_checkpoints(const std::string& first, const std::string& second,
-                        const std::string& format) {
+                        const ResultFormat& format) {
   const auto a = open_for_inspection(first), b = open_for_inspection(second);
   const Comparison found = compare(*a, *b);
-  if (format == "json")
+  if (format.is_json())
     print_json(*a, *b, found);
   else
     print_text(*a, *b, found);

@@ -156,13 +156,13 @@ void print_text(const InspectOptions& options, const Listing& listing) {
     elements += elements_of(row);
   }
   fmt::print("\n{:<{}}  {:<9} {:<20}{}\n", "tensor", width, "dtype", "shape",
-             options.stats ? "         min          max          rms  not finite" : "");
+             options.stats ? "          min           max           rms  not finite" : "");
   for (const Row& row : listing.rows) {
     fmt::print("{:<{}}  {:<9} {:<20}", row.name, width, name_of(row.dtype),
                fmt::format("[{}]", fmt::join(row.shape, ", ")));
     if (options.stats) {
       const Statistics& stats = listing.statistics.at(row.name);
-      fmt::print("{:12.5g} {:12.5g} {:12.5g} {:11}", stats.min, stats.max, stats.rms(),
+      fmt::print("{:13.6g} {:13.6g} {:13.6g} {:11}", stats.min, stats.max, stats.rms(),
                  stats.not_finite);
     }
     fmt::print("\n");
@@ -193,7 +193,7 @@ void print_summary(const InspectOptions& options) {
     }
   }
   if (const auto* format = format_at(newest)) summary["format"] = format->name;
-  if (options.format == "json") {
+  if (options.format.is_json()) {
     nlohmann::ordered_json json = {{"path", options.path}, {"kind", "model directory"}};
     json.update(summary);
     fmt::print("{}\n", json.dump());
@@ -207,7 +207,8 @@ void print_summary(const InspectOptions& options) {
     for (const auto& [run, numbers] : value.items()) {
       std::vector<std::string> parts;
       for (const auto& [name, number] : numbers.items())
-        parts.push_back(fmt::format("{} {:.6g}", name, number.get<double>()));
+        if (name.find('/') == std::string::npos)  // not those of times, memory and batches
+          parts.push_back(fmt::format("{} {:.6g}", name, number.get<double>()));
       fmt::print("{:<12} {}: {}\n", "last", run, fmt::join(parts, ", "));
     }
   }
@@ -251,7 +252,7 @@ int list_model_dir(const InspectOptions& options) {
     const auto folder = checkpoint_path(options.path, step);
     const auto [bytes, problem, not_finite, deleted] = check_checkpoint(folder, options.verify);
     if (deleted) {
-      if (options.format == "json")
+      if (options.format.is_json())
         fmt::print(
             "{}\n",
             nlohmann::ordered_json{{"path", folder.string()}, {"step", step}, {"deleted", true}}
@@ -262,7 +263,7 @@ int list_model_dir(const InspectOptions& options) {
     }
     if (!problem.empty()) code = static_cast<int>(ExitCode::kData);
     const bool pinned = is_there(folder / kPinnedName);
-    if (options.format == "json") {
+    if (options.format.is_json()) {
       nlohmann::ordered_json json = {{"path", folder.string()},
                                      {"step", step},
                                      {"file_bytes", bytes},
@@ -305,7 +306,7 @@ int inspect(const InspectOptions& options) {
   const Listing listing = is_lone_file              ? list_safetensors(options)
                           : is_native(options.path) ? list_checkpoint(options)
                                                     : list_foreign(options);
-  if (options.format == "json")
+  if (options.format.is_json())
     print_json(options, listing);
   else
     print_text(options, listing);

@@ -4,13 +4,15 @@
 
 #include <string>
 
+#include "apps/flags/result_format.h"
+
 namespace quintet {
 
 /// What `quintet inspect` may be told.
 struct InspectOptions {
   std::string path, second;    // second: is compared with the first
   std::string tensor, output;  // one tensor, and the .npy file it goes to
-  std::string format = "text";
+  ResultFormat format{"text"};
   bool verify = true, stats = false;
 };
 

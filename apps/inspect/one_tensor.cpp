@@ -63,7 +63,7 @@ std::string values_text(const std::vector<double>& values, const std::vector<int
 
 }  // namespace
 
-int show_tensor(const std::string& path, const std::string& name, const std::string& format,
+int show_tensor(const std::string& path, const std::string& name, const ResultFormat& format,
                 const std::string& output) {
   const auto reader = open_for_inspection(path);
   if (!reader->tensors().contains(name)) {
@@ -82,7 +82,7 @@ int show_tensor(const std::string& path, const std::string& name, const std::str
   }
   std::vector<double> values;
   for_values(array, [&](double value) { values.push_back(value); });
-  if (format == "json") {
+  if (format.is_json()) {
     nlohmann::ordered_json json = {{"tensor", name},
                                    {"dtype", name_of(tensor.dtype)},
                                    {"shape", tensor.shape},

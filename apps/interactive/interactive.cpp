@@ -131,7 +131,7 @@ class Interpreter {
     return all;
   }
 
-  bool json() const { return flags_.format == "json"; }
+  bool json() const { return flags_.format.is_json(); }
   static void print(const CommandJson& object) {
     fmt::print("{}\n", object.dump(-1, ' ', false, CommandJson::error_handler_t::replace));
   }

@@ -16,8 +16,7 @@ void InteractiveFlags::add_to(CLI::App& app) {
                  "command again goes on from its newest checkpoint; default: nothing is kept")
       ->transform(mapped_path);
   app.add_option("--commands", commands, "a file of commands; - or none: standard input");
-  app.add_option("--format", format, "text, or json: one object a line, for every command")
-      ->check(CLI::IsMember({"text", "json"}));
+  format.add_to(app);
   app.add_option("--batch_size", batch_size, "examples of a batch, at most")->check(positive);
   app.add_option("--learning_rate", learning_rate,
                  "of T5X's optimizers: the same at every step; Adafactor's is relative to the size "

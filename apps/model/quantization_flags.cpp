@@ -1,5 +1,7 @@
 #include "apps/model/quantization_flags.h"
 
+#include <nlohmann/json.hpp>
+
 #include "apps/flags/command_line.h"
 #include "apps/model/quantization_report.h"
 #include "apps/model/quantized_model.h"
@@ -42,13 +44,19 @@ void quantize_model(const QuantizationFlags& flags, const gin::CommandLine& gin_
   check_not_quantized(*trained.reader);
   if (!flags.output.empty()) {
     write_quantized(trained, weights, flags.output);
-    fmt::print(stderr, "{}: {} at step {} in {}, {:.1f} MiB\n", flags.output,
-               trained.model_dir.string(), trained.step, name_of(weights),
-               static_cast<double>(bytes_below(flags.output)) / (1 << 20));
+    const int64_t bytes = bytes_below(flags.output);
+    flags.results.print_object(nlohmann::ordered_json{
+        {"folder", flags.output},
+        {"weights", name_of(weights)},
+        {"step", trained.step},
+        {"bytes", bytes}}.dump());
+    flags.results.print_text(fmt::format("{}: {} at step {} in {}, {:.1f} MiB\n", flags.output,
+                                         trained.model_dir.string(), trained.step, name_of(weights),
+                                         static_cast<double>(bytes) / (1 << 20)));
   }
   if (flags.report)
     report_quantization(trained, weights, flags.set.dataset_of(trained, "quintet convert"),
-                        flags.num_examples);
+                        flags.num_examples, flags.results);
 }
 
 }  // namespace quintet

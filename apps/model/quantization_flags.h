@@ -2,6 +2,7 @@
 // What `quintet convert` may be told of a model in fewer bits, and doing it.
 
 #include "apps/flags/quantize_flag.h"
+#include "apps/flags/result_format.h"
 #include "apps/model/trained_dataset.h"
 #include "runtime/gin/command_line.h"
 
@@ -13,6 +14,7 @@ struct QuantizationFlags {
   std::string output;
   bool report = false;
   int64_t num_examples = 16;
+  ResultFormat results;
 
   void add_to(CLI::App& app);
   bool requested() const { return !set.model_dir.empty() || !quantize.name.empty(); }

@@ -27,28 +27,30 @@ std::pair<std::vector<Ids>, std::vector<Ids>> examples_of(const TrainedModel& tr
 }  // namespace
 
 void report_quantization(const TrainedModel& trained, WeightType weights,
-                         const data::DatasetConfig& set, int64_t num_examples) {
+                         const data::DatasetConfig& set, int64_t num_examples,
+                         const ResultFormat& format) {
   const auto exact = pack(*trained.model->model);
   const auto quantized = pack(*trained.model->model, {.type = weights});
   const auto [inputs, targets] = examples_of(trained, set, num_examples);
-  fmt::print(stderr, "{} at step {}, {} instead of f32, {} examples\n", trained.model_dir.string(),
-             trained.step, name_of(weights), inputs.size());
-  fmt::print(stderr, "{:<20} {:>10} {:>13} {:>15} {:>14}\n", "quantized", "MiB", "weight error",
-             "KL nats/token", "other token %");
+  std::string table = fmt::format(
+      "{} at step {}, {} instead of f32, {} examples\n{:<20} {:>10} {:>13} {:>15} {:>14}\n",
+      trained.model_dir.string(), trained.step, name_of(weights), inputs.size(), "quantized", "MiB",
+      "weight error", "KL nats/token", "other token %");
   for (const auto& loss :
        decoding::quantization_losses(*exact, *quantized, inputs, targets,
                                      trained.model->model->spec().inputs_bidirectional_attention)) {
     const double mib = static_cast<double>(loss.bytes) / (1 << 20);
-    fmt::print(stderr, "{:<20} {:>10.3f} {:>13.5f} {:>15.3e} {:>14.2f}\n", loss.part, mib,
-               loss.weight_error, loss.divergence, 100 * loss.changed);
+    table += fmt::format("{:<20} {:>10.3f} {:>13.6g} {:>15.6g} {:>14.2f}\n", loss.part, mib,
+                         loss.weight_error, loss.divergence, 100 * loss.changed);
     const nlohmann::ordered_json json = {{"part", loss.part},
                                          {"weights", name_of(weights)},
                                          {"bytes", loss.bytes},
                                          {"weight_error", loss.weight_error},
                                          {"kl_divergence", loss.divergence},
                                          {"changed_tokens", loss.changed}};
-    fmt::print("{}\n", json.dump());
+    format.print_object(json.dump());
   }
+  format.print_text(table);
 }
 
 }  // namespace quintet

@@ -124,7 +124,16 @@ void plan_cluster(const ClusterPlan& plan, const std::string& title, const Layou
   std::vector<PublishedRun> published;
   if (!plan.published.empty()) {
     published = plan_published(plan.published);
-    fmt::print(stderr, "{}", published_table(published));
+    for (const PublishedRun& run : published) {
+      nlohmann::ordered_json object = {
+          {"run", run.name}, {"unit", run.unit}, {"published", run.published}};
+      if (run.refused.empty())
+        object["planned"] = run.planned;
+      else
+        object["refused"] = run.refused;
+      plan.format.print_object(object.dump());
+    }
+    plan.format.print_text(published_table(published));
   }
   if (plan.report.empty()) return;
   atomic_write_file(plan.report, layout_report("Plan of " + title, facts, rows, published));

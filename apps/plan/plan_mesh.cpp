@@ -61,7 +61,9 @@ void run_step(const LayoutCase& what, StepLog& log) {
 
 }  // namespace
 
-void plan_mesh(const MeshPlan& plan, const LayoutCase& what, const LogicalAxisRules& configured) {
+void plan_mesh(const MeshPlan& plan, const LayoutCase& what, const LogicalAxisRules& configured,
+               const ResultFormat& format) {
+  QT_CHECK(!plan.explain || !format.is_json(), "--explain: is text; leave --format=json");
   AbstractDevice device;
   const Device::Use use_device(device);
   const std::vector<MeshAxis> mesh = parse_mesh(plan.mesh);
@@ -83,8 +85,15 @@ void plan_mesh(const MeshPlan& plan, const LayoutCase& what, const LogicalAxisRu
   const Sharding::Use use_sharding(sharding);
   StepLog log;
   run_step(what, log);
-  if (plan.explain) fmt::print("{}\n", log.text());
-  fmt::print("Sent by each rank in one step:\n{}", log.totals());
+  for (const auto& [what_over, sent] : log.sent())
+    format.print_object(nlohmann::ordered_json{
+        {"collective", what_over.first},
+        {"over", what_over.second},
+        {"calls", sent.calls},
+        {"bytes",
+         sent.bytes}}.dump());
+  if (plan.explain) format.print_text(log.text() + "\n");
+  format.print_text("Sent by each rank in one step:\n" + log.totals());
 }
 
 }  // namespace quintet

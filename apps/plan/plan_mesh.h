@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "apps/flags/result_format.h"
 #include "apps/plan/layout_step.h"
 #include "runtime/mesh/rules.h"
 
@@ -14,7 +15,9 @@ struct MeshPlan {
   bool explain = false;                 // which op runs where, what is resharded
 };
 
-/// Prints on stdout what each rank sends in a step. Throws a usage error for what is no mesh.
-void plan_mesh(const MeshPlan& plan, const LayoutCase& what, const LogicalAxisRules& configured);
+/// Prints what each rank sends in a step: an object for each collective, and a table. Throws a usage error for what is no
+/// mesh.
+void plan_mesh(const MeshPlan& plan, const LayoutCase& what, const LogicalAxisRules& configured,
+               const ResultFormat& format);
 
 }  // namespace quintet

@@ -194,8 +194,14 @@ void write_report(const ReportOptions& options) {
   for (const std::string& warning : warnings) write_warning(warning);
   const std::string html = page_of(data);
   atomic_write_file(options.output, html);
-  fmt::print("{}: {} run{}, {} metrics, {} kB\n", options.output, runs.size(),
-             runs.size() == 1 ? "" : "s", count, (html.size() + 999) / 1000);
+  options.format.print_object(ordered_json{
+      {"output", options.output},
+      {"runs", runs.size()},
+      {"metrics", count},
+      {"bytes", html.size()}}.dump());
+  options.format.print_text(fmt::format("{}: {} run{}, {} metrics, {} kB\n", options.output,
+                                        runs.size(), runs.size() == 1 ? "" : "s", count,
+                                        (html.size() + 999) / 1000));
 }
 
 }  // namespace quintet

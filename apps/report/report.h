@@ -5,11 +5,14 @@
 #include <string>
 #include <vector>
 
+#include "apps/flags/result_format.h"
+
 namespace quintet {
 
 struct ReportOptions {
   std::vector<std::string> runs;
   std::string output = "report.html";
+  ResultFormat format{"text"};
 };
 
 /// Writes the page and says so on stdout; warns on stderr of what it left out. Throws kData for a directory that is no

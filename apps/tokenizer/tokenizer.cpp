@@ -1,8 +1,12 @@
 #include "apps/tokenizer/tokenizer.h"
 
+#include <fmt/ranges.h>
+
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "apps/flags/command_line.h"
+#include "apps/flags/result_format.h"
 #include "data/huggingface/huggingface_vocabulary.h"
 #include "data/tokenizer/tokenizer_trainer.h"
 #include "data/vocabularies/utf8.h"
@@ -17,6 +21,7 @@ struct Vocabulary {
   std::string model;
   int32_t extra_ids = 0;
   std::string text;
+  ResultFormat format{"text"};
 
   void add_options(CLI::App& app, const char* text_help) {
     app.add_option("--model", model,
@@ -26,6 +31,12 @@ struct Vocabulary {
     app.add_option("--extra_ids", extra_ids, "sentinels at the end of the vocabulary")
         ->capture_default_str();
     app.add_option("--text", text, text_help);
+    format.add_to(app);
+  }
+  void print(const nlohmann::ordered_json& object, const std::string& words) const {
+    format.print_object(
+        object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    format.print_text(words + "\n");
   }
   data::VocabularyPtr open() const {
     if (model == "byte") return std::make_shared<data::ByteVocabulary>(extra_ids);
@@ -62,6 +73,7 @@ int run_tokenizer_train(std::span<char* const> args) {
   data::TokenizerOptions options;
   std::string prefix;
   bool quiet = false;
+  ResultFormat format;
   CommandLine cli(
       "tokenizer train", "Trains a SentencePiece model on text files.",
       "quintet tokenizer train --input 'docs/*.txt' --vocab_size 8000 --model_prefix docs");
@@ -88,12 +100,22 @@ int run_tokenizer_train(std::span<char* const> args) {
                  "sample at most so many lines, evenly spread")
       ->capture_default_str();
   app.add_flag("--skip_bad_utf8", options.on_bad_utf8_skip, "skip lines that are not UTF-8");
-  app.add_flag("--quiet", quiet, "print no progress");
+  app.add_flag("--quiet", quiet, "print nothing of what was made");
+  format.add_to(app);
   if (!cli.parse(args)) return 0;
   const auto report = data::train_tokenizer(options, prefix);
-  if (!quiet)
-    fmt::print(stderr, "{} pieces from {} of {} lines ({} skipped): {}, {}\n", report.pieces,
-               report.used, report.lines, report.skipped, report.model_file, report.vocab_file);
+  if (quiet) return 0;
+  format.print_object(nlohmann::ordered_json{
+      {"pieces", report.pieces},
+      {"lines", report.lines},
+      {"used", report.used},
+      {"skipped", report.skipped},
+      {"model_file", report.model_file},
+      {"vocab_file",
+       report.vocab_file}}.dump());
+  format.print_text(fmt::format("{} pieces from {} of {} lines ({} skipped): {}, {}\n",
+                                report.pieces, report.used, report.lines, report.skipped,
+                                report.model_file, report.vocab_file));
   return 0;
 }
 
@@ -112,12 +134,13 @@ int run_tokenizer_encode(std::span<char* const> args) {
   const auto* sentencepiece = dynamic_cast<const data::SentencePieceVocabulary*>(model.get());
   QT_CHECK(!pieces || sentencepiece != nullptr, "tokenizer encode: --pieces needs a .model file");
   for_each_line(cli.app(), vocabulary.text, [&](const std::string& line) {
-    std::string out;
-    for (int32_t id : model->encode(line)) {
-      if (!out.empty()) out += ' ';
-      out += pieces ? sentencepiece->piece_of_id(id) : std::to_string(id);
-    }
-    fmt::print("{}\n", out);
+    const auto ids = model->encode(line);
+    nlohmann::ordered_json object = {{"text", line}, {"ids", ids}};
+    std::vector<std::string> shown;
+    for (const int32_t id : ids)
+      shown.push_back(pieces ? sentencepiece->piece_of_id(id) : std::to_string(id));
+    if (pieces) object["pieces"] = shown;
+    vocabulary.print(object, fmt::format("{}", fmt::join(shown, " ")));
   });
   return 0;
 }
@@ -133,7 +156,9 @@ int run_tokenizer_decode(std::span<char* const> args) {
   const auto model = vocabulary.open();
   const data::PassThroughVocabulary numbers(std::max(1, model->vocab_size()));
   for_each_line(cli.app(), vocabulary.text, [&](const std::string& line) {
-    fmt::print("{}\n", model->decode(numbers.encode(line)));
+    const auto ids = numbers.encode(line);
+    const std::string text = model->decode(ids);
+    vocabulary.print({{"ids", ids}, {"text", text}}, text);
   });
   return 0;
 }

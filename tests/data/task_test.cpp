@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <set>
 
-#include "data/batches/show.h"
+#include "data/show/show.h"
 #include "data/tokenizer/tokenizer_trainer.h"
 #include "tests/data/gin_tasks.h"
 #include "tests/data/rows.h"

@@ -203,8 +203,9 @@ def test_a_decoder_only_model_loses_and_is_quantized_too(folder):
     model = folder / "run"
     (folder / "prefix.gin").write_text(PREFIX_LM)
     quintet(*tiny(model, 4), f"--gin_file={folder / 'prefix.gin'}")
-    report = [json.loads(line) for line in quintet("convert", f"--model_dir={model}", "--quantize=int8", "--report",
-                                                   "--num_examples=4", f"--output={folder / 'small'}").out.splitlines()]
+    written, *report = [json.loads(line) for line in quintet("convert", f"--model_dir={model}", "--quantize=int8", "--report",
+                                                             "--num_examples=4", f"--output={folder / 'small'}").out.splitlines()]
+    assert written["folder"] == str(folder / "small") and written["weights"] == "int8", written
     assert [loss["part"] for loss in report] == ["decoder/layers_0", "logits", "all"], report
     assert all(loss["weight_error"] > 0 and loss["kl_divergence"] >= 0 for loss in report) and report[-1]["kl_divergence"] > 0
     ask = ["--max_decode_len=8", "--format=json", "words: 5"]

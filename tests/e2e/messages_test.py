@@ -261,12 +261,43 @@ def test_a_terminal_has_text_and_a_pipe_objects(folder):
     assert json.loads(on_a_terminal(*bench, "--format=json"))["bench"] == "gemm"
     piped = quintet(*bench)
     assert json.loads(piped.out)["bench"] == "gemm" and piped.err.startswith("gemm: ")
-    assert quintet(*bench, "--format=text").out == "" and quintet(*bench, "--format=json").err == ""
+    text = quintet(*bench, "--format=text")
+    assert text.out.startswith("gemm: ") and text.err == "" and quintet(*bench, "--format=json").err == ""
     assert "--format" in quintet(*bench, "--format=xml", expect=2).err
     evaluation = ["eval", trained(folder), "--num_examples=2"]
     assert [json.loads(line)["examples"] for line in quintet(*evaluation).out.splitlines()] == [2, 2]
     shown = on_a_terminal(*evaluation)
     assert "{" not in shown and "accuracy" in shown, shown
+
+
+def test_results_of_every_verb_are_texts_or_objects(folder):
+    run = trained(folder).removeprefix("--model_dir=")
+    (folder / "words.tsv").write_text("one\tuno\n" * 30)
+    (folder / "words.gin").write_text(e2e.WORDS_TASK.format(folder=folder))
+    (folder / "lines").write_text("predict words: 1\nstatus\n")
+    plan = ["plan", "quintet/quickstart.gin", "--gin.MODEL_DIR='x'", "--batch=2", "--inputs=8", "--targets=4"]
+    for verb in (["inspect", run], ["inspect", f"{run}/checkpoint_10"], ["inspect", f"{run}/checkpoint_10", f"{run}/checkpoint_10"],
+                 ["inspect", run, "--tensor=target/decoder/decoder_norm/scale"], ["data", "list"],
+                 ["data", "show", "number_to_words", "--num=1"], ["config", f"{run}/config.gin"],
+                 ["generate", run, "words: 1", "--max_tokens=2"],
+                 ["interactive", run, f"--commands={folder}/lines"], ["tokenizer", "encode", "--model=byte", "--text=abc"],
+                 ["tokenizer", "decode", "--model=byte", "--text=100"], [*plan, "--mesh=data=2,model=1"],
+                 ["tokenizer", "train", f"--input={folder}/words.gin", "--vocab_size=60", f"--model_prefix={folder}/new"],
+                 ["cache", f"--gin_file={folder}/words.gin", f"--output_cache_dir={folder}/new"],
+                 ["convert", run, folder / "new", "--to=hf", "--check"], ["report", run, f"--output={folder}/r.html"],
+                 ["convert", run, "--quantize=int8", f"--output={folder}/new", "--report", "--num_examples=2"],
+                 ["eval", run, "--num_examples=2"], ["infer", run, "--task=number_to_words", f"--output_dir={folder}/new"],
+                 ["finetune", run, f"--train={folder}/words.csv", "--input=a", "--target=b", f"--output_dir={folder}/new", "--dry_run"]):
+        (folder / "words.csv").write_text("a,b\n" + "one,uno\n" * 30)
+        shown = {}
+        for how in ("text", "json"):
+            shutil.rmtree(folder / "new", ignore_errors=True)
+            shown[how] = quintet(*verb, f"--format={how}").out
+        objects = [json.loads(shown["json"])] if verb[0] == "config" else [json.loads(line) for line in shown["json"].splitlines()]
+        assert objects and all(isinstance(one, dict) for one in objects), (verb, shown)
+        assert shown["text"] and not shown["text"].startswith("{"), (verb, shown)
+        assert not re.search(r"\d\.\d{10,}", shown["text"]), (verb, shown["text"])
+    assert "--format=json" in quintet(*plan, "--explain", "--format=json", expect=2).err
 
 
 def test_long_verbs_show_how_far_they_are(folder):

@@ -48,17 +48,17 @@ void diff_config(const gin::CommandLine& command_line, const ShowConfigOptions& 
   const auto a = side(registry, files[0], command_line);
   const auto b = side(registry, files[1], command_line);
   auto json = nlohmann::ordered_json::object();
-  if (options.format == "text") fmt::print("--- {}\n+++ {}\n", files[0], files[1]);
+  if (!options.format.is_json()) fmt::print("--- {}\n+++ {}\n", files[0], files[1]);
   for (const Difference& difference : differences_of(a, b))
     for (const auto& [key, sign, value] :
          {std::tuple("a", '-', difference.a), {"b", '+', difference.b}}) {
       if (value == nullptr) continue;
-      if (options.format == "text")
+      if (!options.format.is_json())
         fmt::print("{}{} = {}\n", sign, difference.name, value->repr());
       else
         json[difference.name][key] = nlohmann::ordered_json::parse(gin::to_json(*value));
     }
-  if (options.format == "json") fmt::print("{}\n", json.dump(1));
+  if (options.format.is_json()) fmt::print("{}\n", json.dump(1));
 }
 
 }  // namespace quintet

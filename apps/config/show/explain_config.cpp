@@ -52,7 +52,7 @@ void explain_config(const gin::CommandLine& command_line, const ShowConfigOption
        gin::ineffective_bindings(config, ineffective_parameters()))
     without_effect[b.name] = b.reason;
   const auto all = gin::explain(config, read_by_program({"MODEL", "TASK_FEATURE_LENGTHS"}));
-  if (options.format == "json") {
+  if (options.format.is_json()) {
     nlohmann::ordered_json json = nlohmann::ordered_json::array();
     for (const gin::Explained& e : all) json.push_back(json_of(e, without_effect));
     fmt::print("{}\n", json.dump(1));

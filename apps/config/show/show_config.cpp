@@ -26,7 +26,7 @@ void show_parsed(const gin::CommandLine& command_line, const ShowConfigOptions& 
   const gin::Finder finder(command_line.search_paths, config_roots());
   const gin::Resolved resolved =
       gin::resolve_files(command_line.files, command_line.bindings, finder);
-  if (options.format == "json")
+  if (options.format.is_json())
     fmt::print("{}", gin::to_json(resolved, !options.keep_macros));
   else
     print_text(resolved);
@@ -85,7 +85,7 @@ void show_config(const gin::CommandLine& command_line, const ShowConfigOptions& 
   if (!command_line.skip_unknown)
     gin::check_flags_used(config, read_by_program({"MODEL", "TASK_FEATURE_LENGTHS"}));
   check_effects(config);
-  if (options.format == "json")
+  if (options.format.is_json())
     print_json(config, options);
   else
     fmt::print("{}{}", config.config_str(), marks(config));

@@ -4,12 +4,13 @@
 #include <string>
 #include <vector>
 
+#include "apps/flags/result_format.h"
 #include "runtime/gin/command_line.h"
 
 namespace quintet {
 
 struct ShowConfigOptions {
-  std::string format = "text";  // gin, or json
+  ResultFormat format{"text"};  // text: gin
   bool parse_only = false, keep_macros = false, explain = false, diff = false;
 };
 

@@ -1,7 +1,9 @@
-#include "data/batches/show.h"
+#include "data/show/show.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
+#include "data/evaluation/json_values.h"
 #include "runtime/base/check.h"
 
 namespace quintet::data {
@@ -42,6 +44,11 @@ void print_example(const Example& example, const Features& features, int64_t mos
     if (ids != nullptr && feature != nullptr)
       fmt::print(out, "      = {}\n", quoted(feature->vocabulary->decode(*ids)));
   }
+}
+
+void print_json(JsonText object, const Example& example, std::FILE* out) {
+  for (const auto& [name, value] : example.items()) object["features"][name] = value_json(value);
+  fmt::print(out, "{}\n", object.dump(-1, ' ', false, JsonText::error_handler_t::replace));
 }
 
 /// The ids of segment `segment` (all ids if there are no segments).
@@ -107,18 +114,68 @@ Packed count(Stream& rows) {
 
 /// How full both ways of packing make the rows of the first examples.
 void print_efficiency(const std::vector<Example>& examples, const Lengths& lengths,
-                      const char* converter, std::FILE* out) {
-  fmt::print(out, "\npacking {} examples:\n", examples.size());
+                      const char* converter, bool json, std::FILE* out) {
+  if (!json) fmt::print(out, "\npacking {} examples:\n", examples.size());
   for (const auto& [packing, name] :
        {std::pair{Packing::greedy, "greedy"},
         std::pair{Packing::best_fit, "best fit (use_custom_packing_ops = True)"}}) {
     const auto rows = make_feature_converter(converter, {.pack = true, .packing = packing})
                           ->convert(stream_of(examples), lengths);
     const Packed packed = count(*rows);
-    fmt::print(out, "  {}: {} rows, {:.1f} % of {} positions hold tokens\n", name, packed.rows,
-               packed.efficiency(), packed.capacity);
+    if (json)
+      print_json({{"stage", "packing"},
+                  {"packing", packing == Packing::greedy ? "greedy" : "best_fit"},
+                  {"examples", examples.size()},
+                  {"rows", packed.rows},
+                  {"tokens", packed.tokens},
+                  {"positions", packed.capacity}},
+                 {}, out);
+    else
+      fmt::print(out, "  {}: {} rows, {:.1f} % of {} positions hold tokens\n", name, packed.rows,
+                 packed.efficiency(), packed.capacity);
   }
 }
+
+/// The parts of a listing, each as text or as an object.
+struct Printer {
+  const Provider& provider;
+  const ShowOptions& options;
+  std::FILE* out;
+
+  void head() const {
+    JsonText object = {{"task", provider.name()}, {"splits", provider.splits()}};
+    if (!options.json)
+      fmt::print(out, "{}: splits {}\n", provider.name(), fmt::join(provider.splits(), ", "));
+    for (const auto& [name, feature] : provider.output_features()) {
+      const std::string text =
+          feature.vocabulary->description() + (feature.add_eos ? ", with EOS" : "");
+      object["vocabularies"][name] = text;
+      if (!options.json) fmt::print(out, "  {}: {}\n", name, text);
+    }
+    if (options.json) print_json(object, {}, out);
+  }
+  void title(const std::string& text) const {
+    if (!options.json) fmt::print(out, "\n{}:\n", text);
+  }
+  void example(const char* stage, const std::string& task, int64_t number,
+               const Example& example) const {
+    const bool has_place = !example.where().empty() && std::string_view(stage) == "raw";
+    if (options.json) {
+      JsonText object = {{"stage", stage}, {"task", task}, {"number", number}};
+      if (has_place) object["where"] = example.where();
+      return print_json(object, example, out);
+    }
+    fmt::print(out, "  {}{}\n", number, has_place ? fmt::format(" ({})", example.where()) : "");
+    print_example(example, provider.output_features(), options.most_ids, out);
+  }
+  void row(const char* stage, int64_t number, const Example& row) const {
+    if (options.json)
+      return print_json({{"stage", stage}, {"task", provider.name()}, {"number", number}}, row,
+                        out);
+    fmt::print(out, "  row {}\n", number);
+    print_row(row, provider.output_features(), options.most_ids, out);
+  }
+};
 
 }  // namespace
 
@@ -139,29 +196,23 @@ void show(const Provider& provider, const ShowOptions& options, std::FILE* out) 
       .shuffle = options.shuffle,
       .seed = options.seed,
       .epochs = provider.has_end(options.split) ? std::optional<int64_t>(1) : std::nullopt,
+      .use_cached = options.use_cached,
       .cache_dirs = options.cache_dirs};
-  fmt::print(out, "{}: splits {}\n", provider.name(), fmt::join(provider.splits(), ", "));
-  for (const auto& [name, feature] : features)
-    fmt::print(out, "  {}: {}{}\n", name, feature.vocabulary->description(),
-               feature.add_eos ? ", with EOS" : "");
-
+  const Printer print{provider, options, out};
+  print.head();
   Example example;
   for (const Task* task : provider.tasks()) {
     const auto splits = task->splits();
     if (std::find(splits.begin(), splits.end(), options.split) == splits.end()) continue;
-    fmt::print(out, "\n{} raw, split {}:\n", task->name(), options.split);
+    print.title(fmt::format("{} raw, split {}", task->name(), options.split));
     const StreamPtr raw = task->raw_stream(stream_options);
-    for (int64_t i = 0; i < options.num && raw->next(example); ++i) {
-      fmt::print(out, "  {} ({})\n", i + 1, example.where());
-      print_example(example, features, options.most_ids, out);
-    }
+    for (int64_t i = 0; i < options.num && raw->next(example); ++i)
+      print.example("raw", task->name(), i + 1, example);
   }
-  fmt::print(out, "\n{} preprocessed:\n", provider.name());
+  print.title(provider.name() + " preprocessed");
   const StreamPtr stream = provider.stream(stream_options);
-  for (int64_t i = 0; i < options.num && stream->next(example); ++i) {
-    fmt::print(out, "  {}\n", i + 1);
-    print_example(example, features, options.most_ids, out);
-  }
+  for (int64_t i = 0; i < options.num && stream->next(example); ++i)
+    print.example("preprocessed", provider.name(), i + 1, example);
 
   // Some tasks make the model's features themselves.
   if (find_feature(features, "decoder_target_tokens") != nullptr) return;
@@ -170,35 +221,29 @@ void show(const Provider& provider, const ShowOptions& options, std::FILE* out) 
   const auto converter = make_feature_converter(
       converter_name,
       {.pack = options.pack, .packing = options.best_fit ? Packing::best_fit : Packing::greedy});
-  fmt::print(out, "\n{} {}:\n", provider.name(), options.pack ? "packed" : "padded");
+  const char* stage = options.pack ? "packed" : "padded";
+  print.title(fmt::format("{} {}", provider.name(), stage));
   const StreamPtr rows = converter->convert(provider.stream(stream_options), lengths);
-  for (int64_t i = 0; i < options.num && rows->next(example); ++i) {
-    fmt::print(out, "  row {}\n", i + 1);
-    print_row(example, features, options.most_ids, out);
-  }
+  for (int64_t i = 0; i < options.num && rows->next(example); ++i) print.row(stage, i + 1, example);
   if (!options.pack) return;
   std::vector<Example> examples;
   const StreamPtr again = provider.stream(stream_options);
   while (static_cast<int64_t>(examples.size()) < options.packed_examples && again->next(example))
     examples.push_back(std::move(example));
-  print_efficiency(examples, lengths, converter_name, out);
+  print_efficiency(examples, lengths, converter_name, options.json, out);
 }
 
-void list_tasks(const TaskRegistry& tasks) {
-  bool unreadable = false;
+std::vector<std::pair<std::string, std::optional<std::vector<std::string>>>> splits_by_task(
+    const TaskRegistry& tasks) {
+  std::vector<std::pair<std::string, std::optional<std::vector<std::string>>>> all;
   for (const std::string& name : tasks.names()) {
-    std::string splits = "-";
+    all.emplace_back(name, std::nullopt);
     try {
-      splits = fmt::format("{}", fmt::join(tasks.get(name)->splits(), " "));
-    } catch (const Error&) {
-      unreadable = true;
+      all.back().second = tasks.get(name)->splits();
+    } catch (const Error&) {  // not here
     }
-    fmt::print("{}\t{}\n", name, splits);
   }
-  if (unreadable)
-    fmt::print(
-        stderr,
-        "-: the task's data or vocabulary is not here (--tfds_data_dir, VOCABULARY in gin)\n");
+  return all;
 }
 
 }  // namespace quintet::data
