@@ -85,7 +85,7 @@ def test_a_second_run_says_so_and_others_are_refused(folder):
     before = files(folder / "cache")
     again = quintet("cache", *task, out)
     assert "is cached at" in again.out and "--overwrite" in again.out, again
-    show = ["data", "show", "all", *task, "--num=1", f"--seqio_additional_cache_dirs={folder / 'cache'}"]
+    show = ["data", "show", "words:all", task[0], "--num=1", f"--seqio_additional_cache_dirs={folder / 'cache'}"]
     assert "tfrecord-000" in quintet(*show, "--use_cached").out and "tfrecord-000" not in quintet(*show).out
     write_task(folder, extra_ids=50)
     other = quintet("cache", *task, out, expect=3)
