@@ -50,7 +50,9 @@ bool parse(const std::vector<std::string>& args, Options& options) {
   options.ranks.add_to(app);
   options.microbatches.add_microbatches_to(app);
   options.microbatches.add_to(app);
-  return cli.parse(args);
+  if (!cli.parse(args)) return false;
+  if (!options.report.empty()) check_replaceable(options.report);
+  return true;
 }
 
 /// FLOP/s of large matrix products that all ranks compute at once, together.

@@ -139,7 +139,7 @@ int run_bench_load(std::span<char* const> args) {
       "quintet bench load --model_dir=flan-t5-base --threads=2\n"
       "quintet bench load --model_dir=flan-t5-base --quantize=int8");
   CLI::App& app = cli.app();
-  app.add_option("--model_dir", options.model_dir,
+  app.add_option("MODEL,--model_dir", options.model_dir,
                  "the directory of a training run, a checkpoint, or a Hugging Face directory")
       ->required();
   app.add_option("--repeat", options.repeat, "number of repetitions")->check(CLI::Range(1, 1000));

@@ -14,7 +14,7 @@
 namespace quintet {
 
 void RankBench::add_to(CLI::App& app) {
-  app.add_option("--ranks", asked_, "threads of this process; under mpirun, its ranks")
+  app.add_option("--ranks", asked_, "threads of this process; default: 1, under mpirun its ranks")
       ->check(CLI::Range(1, 64));
   flags_.add_to(app);
 }

@@ -13,7 +13,8 @@ namespace {
 
 void add_flags(CommandLine& cli, std::vector<std::string>& files, ShowConfigOptions& options) {
   CLI::App& app = cli.app();
-  app.add_option("FILE", files, "gin files, as with --gin_file, or model directories");
+  app.add_option("FILE,--model_dir,--model", files,
+                 "gin files, as with --gin_file, or model directories");
   describe_gin_flags(app, "a gin file");
   options.format.add_to(app);
   auto* parse_only = app.add_flag("--parse_only", options.parse_only,

@@ -34,6 +34,11 @@ int run_convert(std::span<char* const> args) {
       !conversion.requested() && conversion.destination.empty())
     quantization.set.model_dir =
         std::exchange(conversion.source, "");  // convert RUN --quantize=int8
+  if (conversion.requested() && conversion.destination.empty() &&
+      !quantization.set.model_dir.empty()) {  // convert --model_dir=RUN DST --to=hf
+    conversion.destination =
+        std::exchange(conversion.source, std::exchange(quantization.set.model_dir, ""));
+  }
   conversion.adapter = quantization.set.adapter;
   quantization.results = conversion.results;
   conversion.check_with(quantization.requested());

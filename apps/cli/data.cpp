@@ -105,7 +105,7 @@ int run_data(std::span<char* const> arguments) {
   refuse_flags_of_others(app, flags.what);
   if (options.json) refuse_flags(app, {"--most_ids"}, "--format=json prints all ids");
 
-  GinSession session(gin_line, {}, {.macros = {"TASK_FEATURE_LENGTHS"}});
+  GinSession session(gin_line, {}, {.macros = {"TASK_FEATURE_LENGTHS"}, .needs_all = false});
   if (flags.what == "list") return list_tasks(session.tasks(), flags.format), 0;
   QT_CHECK(!flags.name.empty(), "quintet data {}: which task? 'quintet data list' lists them",
            flags.what);

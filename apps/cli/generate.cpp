@@ -38,10 +38,10 @@ void add_flags(CommandLine& cli, GenerateFlags& flags) {
   app.add_flag("--ids", flags.ids, "inputs, --target and answers are token ids: '12 7 1'");
   app.add_option("--target", flags.target,
                  "score this answer: the sum of its tokens' log probabilities");
-  app.add_option(
-         "--embed", flags.embed,
-         "print the encoder's output instead of answers, as JSON: the mean over the tokens, or "
-         "each token's")
+  app.add_option("--embed", flags.embed,
+                 "print the encoder's output instead of answers (the default), as JSON: the mean "
+                 "over the tokens, or "
+                 "each token's")
       ->check(CLI::IsMember({"mean", "tokens"}));
   flags.generation.add_to(app);
   app.add_option("--batch_size", flags.batch_size, "inputs per batch")->check(positive);

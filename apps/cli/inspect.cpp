@@ -20,7 +20,7 @@ int run_inspect(std::span<char* const> args) {
       "quintet inspect /tmp/numbers --tensor=target/decoder/decoder_norm/scale\n"
       "quintet inspect model.safetensors --format=json");
   cli.app()
-      .add_option("path", options.path,
+      .add_option("path,--model_dir,--model", options.path,
                   "model directory, checkpoint folder, Hugging Face directory or .safetensors file")
       ->required()
       ->transform(mapped_path);

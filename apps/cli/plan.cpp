@@ -54,11 +54,12 @@ int run_plan(std::span<char* const> args) {
   describe_gin_flags(app, "a gin file that defines MODEL");
   app.add_option("--mesh", options.on_mesh.mesh, "axes and sizes of the mesh, outermost first");
   add_model_flags(app, options.bench);
-  app.add_option("--activations", options.on_mesh.activations,
-                 "1 or 2: T5X's rules for activations; else those of partitioning.PjitPartitioner")
+  app.add_option(
+         "--activations", options.on_mesh.activations,
+         "1 or 2: T5X's rules for activations; default: those of partitioning.PjitPartitioner")
       ->check(CLI::Range(1, 2));
   app.add_option("--parameters", options.on_mesh.parameters,
-                 "1 or 2: T5X's rules for parameters (2: ZeRO-3)")
+                 "1 or 2: T5X's rules for parameters (2: ZeRO-3); default: likewise")
       ->check(CLI::Range(1, 2));
   app.add_option("--dtype", options.bench.dtype, "of --model: float32 or bfloat16")
       ->check(CLI::IsMember({"float32", "bfloat16"}));

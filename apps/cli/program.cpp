@@ -71,7 +71,7 @@ int dispatch(std::span<char* const> args) {
     std::string flag = "--help";
     return dispatch(std::array{args[1], flag.data()});
   }
-  if (name == "--version") {
+  if (name == "--version" || name == "-V") {
     fmt::print("{}\n", version_text(additions().commit));
     return 0;
   }

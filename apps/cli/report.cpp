@@ -16,7 +16,7 @@ int run_report(std::span<char* const> args) {
       "quintet report /tmp/numbers --output=/tmp/numbers.html\n"
       "quintet report /tmp/numbers /tmp/trained --output=/tmp/both.html");
   cli.app()
-      .add_option("RUN", options.runs,
+      .add_option("RUN,--model_dir,--model", options.runs,
                   "model directories, also T5X's, whose TensorBoard events are read")
       ->required()
       ->transform(mapped_path);

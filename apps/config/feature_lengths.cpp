@@ -1,6 +1,7 @@
 #include "apps/config/feature_lengths.h"
 
 #include "data/tasks/gin_types.h"
+#include "runtime/gin/registry/builtins.h"
 
 namespace quintet {
 
@@ -26,7 +27,8 @@ Lengths parse_lengths(const std::vector<std::string>& items) {
 }
 
 Lengths configured_lengths(gin::Config& config) {
-  if (config.query("TASK_FEATURE_LENGTHS") == nullptr) return {};
+  const gin::Value* lengths = config.query("TASK_FEATURE_LENGTHS");
+  if (lengths == nullptr || *lengths == gin::Value(gin::Macro{gin::kRequiredName})) return {};
   return gin::as<Lengths>(config.evaluate("TASK_FEATURE_LENGTHS"), {"%TASK_FEATURE_LENGTHS"});
 }
 

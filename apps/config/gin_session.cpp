@@ -91,6 +91,7 @@ GinSession::GinSession(const gin::CommandLine& command_line, EntryPoints entry_p
                                       .roots = config_roots(),
                                       .main_modules = std::move(options.main_modules),
                                       .skip_unknown = command_line.skip_unknown,
+                                      .needs_all = options.needs_all,
                                       .read = read_config_file});
   if (!options.text.empty()) config_->parse_text(options.text, "draft");
   config_->load(command_line);

@@ -43,7 +43,8 @@ class GinSession {
     std::vector<std::string> macros = {};  // read by name, without a reference in the gin files
     std::string text = {};                 // gin that is read before the files
     std::string trained =
-        {};  // a run's config.gin, whose training has warned of what has no effect
+        {};                 // a run's config.gin, whose training has warned of what has no effect
+    bool needs_all = true;  // false: what nobody reads may be REQUIRED
     bool allow_commands = true;  // that files bind; false: nobody has named these files
   };
   /// Parses, finalizes and checks that nothing is bound in vain. Throws usage errors with file and line.

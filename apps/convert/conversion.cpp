@@ -119,9 +119,10 @@ void ConversionFlags::add_to(CLI::App& app) {
          "--shard_size", shard_size,
          "with --to=hf: largest size of a weights file, such as 5GB, 500MB or 2GiB; default: 50GB")
       ->group(kGroup);
-  app.add_option("--scan_axis", scan_axis,
-                 "with --to=t5x: all layers of a stack in one array, as scalable_t5 has them with "
-                 "scan_layers, along this axis; 1 is its param_scan_axis")
+  app.add_option(
+         "--scan_axis", scan_axis,
+         "with --to=t5x: all layers of a stack in one array, as scalable_t5 has them with "
+         "scan_layers, along this axis; 1 is its param_scan_axis; default: an array a layer")
       ->group(kGroup)
       ->check(CLI::Range(0, 1));
   app.add_flag("--check", check,
@@ -190,12 +191,11 @@ void convert_model(const ConversionFlags& flags, const gin::CommandLine& gin_lin
   stage(hosts, [&] {
     if (ranks.leads()) folder.emplace(flags.destination);
   });
-  Progress::Options shown = Progress::from_environment();
-  if (!ranks.leads()) shown.out = nullptr;
-  shown.unit = "MB";
-  Progress progress("convert", 0, megabytes(bytes_in(request.tensors) / hosts.count()), shown);
-  copy_checkpoint(*source.reader, format, request, hosts,
-                  [&](int64_t bytes) { progress.update(megabytes(bytes)); });
+  PartsProgress progress;
+  const int64_t total = megabytes(bytes_in(request.tensors) / hosts.count());
+  copy_checkpoint(*source.reader, format, request, hosts, [&](const char* what, int64_t bytes) {
+    if (ranks.leads()) progress.update(what, megabytes(bytes), total, "MB");
+  });
   progress.finish();
   stage(hosts, [&] {
     if (!ranks.leads()) return;

@@ -70,6 +70,12 @@ FinetuneData read_finetune_data(const data::Provider& provider) {
                          data.first_overlap = example.where();
                      });
   }
+  const int64_t train = std::ssize(data.train.input_lengths);
+  const int64_t validation = std::ssize(data.validation.input_lengths);
+  QT_CHECK_AS(ExitCode::kData, train > 0 && validation > 0,
+              "quintet finetune: {} examples to train on and {} to validate with, of which every "
+              "20th example of --train is one where there is no --validation; give more",
+              train, validation);
   return data;
 }
 

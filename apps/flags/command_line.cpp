@@ -6,6 +6,7 @@
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <regex>
 
 #include "apps/flags/flag_files.h"
 #include "apps/flags/help_format.h"
@@ -97,8 +98,11 @@ bool CommandLine::parse(const std::vector<std::string>& args) {
     return false;
   } catch (const CLI::ParseError& error) {
     std::string hint;
+    const auto options = app_->get_options();
+    const bool takes_files =
+        std::ranges::any_of(options, [](const auto* option) { return option->get_positional(); });
     for (const std::string& text : given) {
-      if (text.ends_with(".gin") && !text.starts_with("-"))
+      if (text.ends_with(".gin") && !text.starts_with("-") && !takes_files)
         hint += " (a gin file is named with --gin_file=" + text + ")";
       const std::string flag = text.substr(0, text.find('='));
       const bool has_one_dash = flag.starts_with("-") && !flag.starts_with("--") && flag.size() > 2;
@@ -107,7 +111,7 @@ bool CommandLine::parse(const std::vector<std::string>& args) {
                 did_you_mean(has_one_dash ? "-" + flag : flag, known) + ")";
     }
     fail(ExitCode::kUsage, "quintet {}: {}{}; 'quintet {} --help' lists the flags", verb_,
-         error.what(), hint, verb_);
+         std::regex_replace(error.what(), std::regex(R"((\d)\.0{6}\b)"), "$1"), hint, verb_);
   }
   return true;
 }

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "apps/flags/command_line.h"
+#include "apps/flags/help_format.h"
 #include "runtime/base/thread.h"
 #include "runtime/device/devices.h"
 
@@ -25,6 +26,7 @@ int share_of_host() {
 }  // namespace
 
 void ComputeFlags::add_to(CLI::App& app) {
+  const HelpGroup group(app, "Computation");
   app.add_option("--device", device, "cpu, cuda, cuda:NUMBER, or auto: a GPU if there is one");
   app.add_option("--threads", threads, "OpenMP threads; 0: all, or a rank's share of them")
       ->check(CLI::Range(0, 4096));

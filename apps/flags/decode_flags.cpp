@@ -1,6 +1,7 @@
 #include "apps/flags/decode_flags.h"
 
 #include "apps/flags/command_line.h"
+#include "apps/flags/help_format.h"
 #include "runtime/base/check.h"
 
 namespace quintet {
@@ -12,20 +13,26 @@ const auto kPositiveCount = CLI::Range(int64_t{1}, int64_t{1} << 30);
 }  // namespace
 
 void DecodeFlags::add_search_to(CLI::App& app, const std::string& otherwise) {
-  app.add_option("--beams", beams, "number of beams of a beam search; default: " + otherwise)
+  const HelpGroup group(app, kAnswersGroup);
+  app.add_option("--beams,--num_beams", beams,
+                 "number of beams of a beam search; default: " + otherwise)
       ->check(kPositiveCount);
-  app.add_option("--temperature", temperature, "sample at this temperature; 0 is greedy")
+  app.add_option("--temperature", temperature,
+                 "sample at this temperature; 0 is greedy; default: no sampling")
       ->check(CLI::Range(0.0, 1e6));
-  app.add_option("--top_k,--topk", top_k, "sample from the k most likely tokens")
+  app.add_option("--top_k,--topk", top_k, "sample from the k most likely tokens; default: all")
       ->check(kPositiveCount);
-  app.add_option("--top_p,--topp", top_p,
-                 "sample from the most likely tokens whose probabilities reach this sum")
+  app.add_option(
+         "--top_p,--topp", top_p,
+         "sample from the most likely tokens whose probabilities reach this sum; default: all")
       ->check(CLI::Range(0.0, 1.0));
 }
 
 void DecodeFlags::add_to(CLI::App& app) {
   add_search_to(app, "as the run's configuration says");
-  app.add_option("--max_tokens,--max_decode_len", max_tokens, "at most so many tokens per answer")
+  const HelpGroup group(app, kAnswersGroup);
+  app.add_option("--max_tokens,--max_decode_len", max_tokens,
+                 "at most so many tokens per answer; default: as the run's targets may have")
       ->check(kPositiveCount);
 }
 

@@ -105,6 +105,13 @@ std::shared_ptr<CLI::FormatterBase> help_format(size_t width) {
   return std::make_shared<HelpFormat>(width);
 }
 
+HelpGroup::HelpGroup(CLI::App& app, const std::string& title)
+    : app_(app), former_(app.option_defaults()->get_group()) {
+  app_.option_defaults()->group(title);
+}
+
+HelpGroup::~HelpGroup() { app_.option_defaults()->group(former_); }
+
 size_t help_width() {
   constexpr size_t kLeast = 40, kUsual = 100;
   winsize size{};

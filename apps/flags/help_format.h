@@ -5,6 +5,7 @@
 #include <string>
 
 namespace CLI {
+class App;
 class FormatterBase;
 class Option;
 }  // namespace CLI
@@ -21,6 +22,21 @@ struct FlagText {
   std::string facts;  // limits, default, whether it is required
 };
 FlagText flag_text(const CLI::Option& option, bool is_positional);
+
+inline constexpr const char* kAnswersGroup = "Answers";
+
+/// The flags that are added while it lives stand under a title of their own.
+class HelpGroup {
+ public:
+  HelpGroup(CLI::App& app, const std::string& title);
+  ~HelpGroup();
+  HelpGroup(const HelpGroup&) = delete;
+  HelpGroup& operator=(const HelpGroup&) = delete;
+
+ private:
+  CLI::App& app_;
+  std::string former_;
+};
 
 /// Of the terminal that stdout is, at least 40; 100 where it is none.
 size_t help_width();

@@ -88,7 +88,8 @@ void LaunchFlags::add_dry_run(CLI::App& app) {
 }
 
 void LaunchFlags::add_run_mode(CLI::App& app, const std::vector<std::string>& modes) {
-  app.add_option("--run_mode", "which of them runs, as in T5X's main.py")
+  const std::string help = "which of them runs, as in T5X's main.py; default: " + modes.front();
+  app.add_option("--run_mode", help)
       ->type_name("TEXT")
       ->check(CLI::IsMember(modes, CLI::ignore_case))
       ->group(kGroup);

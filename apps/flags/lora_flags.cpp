@@ -9,7 +9,7 @@ void LoraFlags::add_to(CLI::App& app) {
   CLI::Option* const rank_option =
       app.add_option("--lora_rank", rank,
                      "train adapters of this rank, and nothing else: checkpoints hold them alone, "
-                     "and are read with the model they are of")
+                     "and are read with the model they are of; default: all is trained")
           ->group(kGroup)
           ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   const auto add = [&](const char* name, auto& value, const char* help) {

@@ -2,9 +2,12 @@
 
 #include <CLI/App.hpp>
 
+#include "apps/flags/help_format.h"
+
 namespace quintet {
 
 void MicrobatchFlags::add_to(CLI::App& app) {
+  const HelpGroup group(app, "Computation");
   app.add_option(
          "--reduce_gradients", reduce_gradients,
          "when gradients are summed over ranks: after every microbatch, or once a step, which "

@@ -1,6 +1,7 @@
 #include "apps/generate/generation_flags.h"
 
 #include "apps/flags/command_line.h"
+#include "apps/flags/help_format.h"
 #include "data/vocabularies/text_stream.h"
 
 namespace quintet {
@@ -8,8 +9,10 @@ namespace quintet {
 void GenerationFlags::add_to(CLI::App& app) {
   const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 30);
   decode.add_to(app);
+  const HelpGroup group(app, kAnswersGroup);
   app.add_option("--seed", seed, "seed of the samples; input i uses seed + i");
-  app.add_option("--num_decodes", num_decodes, "answers per input, best first")->check(positive);
+  app.add_option("--num_decodes", num_decodes, "answers per input, best first; default: 1")
+      ->check(positive);
   app.add_option("--stop", stops, "end an answer before this text; may be repeated")
       ->allow_extra_args(false);
   app.add_option("--min_length", min_length, "at least so many tokens per answer")
@@ -24,14 +27,16 @@ void GenerationFlags::add_to(CLI::App& app) {
                  "no sequence of so many tokens occurs twice in an answer")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
   app.add_option("--length_penalty", length_penalty,
-                 "beams: scores are divided by the length to this power");
+                 "beams: scores are divided by the length to this power; default: as the model's "
+                 "directory says, else 1");
   app.add_option("--early_stopping", early_stopping,
                  "beams: end with the first --beams answers (yes), when better ones are unlikely "
                  "(no) or impossible (never)")
       ->check(CLI::IsMember({"no", "yes", "never"}));
   app.add_option(
          "--logprobs", logprobs,
-         "with --format=json: each token's log probability and those of so many alternatives")
+         "with --format=json: each token's log probability and those of so many alternatives; "
+         "default: none")
       ->check(CLI::Range(0, 1000));
 }
 

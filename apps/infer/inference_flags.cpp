@@ -11,14 +11,19 @@ void InferenceFlags::add_to(CLI::App& app) {
   app.add_option(
       "--input", input,
       "instead of --task: a .jsonl file, or .tfrecord of tf.Example, with texts 'inputs' (and "
-      "'targets', for scores); a pattern for several files");
+      "'targets', for scores; --inputs_key and --targets_key name other fields); a pattern for "
+      "several "
+      "files");
+  app.add_option("--inputs_key", inputs_key, "the field of --input that holds the inputs");
+  app.add_option("--targets_key", targets_key, "with --mode=score: the field of the targets");
   app.add_option("--mode", mode, "predict, score, or predict_with_aux")->capture_default_str();
   app.add_option("--output_dir", output_dir, "folder for the results")->transform(mapped_path);
   app.add_option("--checkpoint_period", checkpoint_period,
                  "batches per chunk; an interrupted job resumes after its last complete chunk")
       ->capture_default_str()
       ->check(positive);
-  app.add_option("--shard_id", shard_id, "which part of the data set this job takes, from 0");
+  app.add_option("--shard_id", shard_id,
+                 "which part of the data set this job takes, from 0; default: 0");
   app.add_option("--num_shards", num_shards, "number of parts into which jobs divide the data set")
       ->check(positive);
   app.add_flag("--include_all_inputs", line.include_all_inputs,
@@ -47,7 +52,8 @@ data::ProviderPtr task_of(const InferenceFlags& flags, const ConfiguredModel& mo
       "quintet infer: --input={}: expected a name with .jsonl (a JSON object with \"inputs\" on "
       "each line) or .tfrecord (tf.Example); 'quintet generate --input' answers plain lines",
       flags.input);
-  if (flags.mode == "score") config.targets_key = "targets";
+  config.inputs_key = flags.inputs_key;
+  if (flags.mode == "score") config.targets_key = flags.targets_key;
   for (const auto& [name, value] :
        {std::pair("inputs", &model.input_vocabulary), {"targets", &model.output_vocabulary}}) {
     auto vocabulary = value->object_as<const data::Vocabulary>();
@@ -61,6 +67,11 @@ data::ProviderPtr task_of(const InferenceFlags& flags, const ConfiguredModel& mo
 }  // namespace
 
 InferenceConfig inference_config_of(const TrainedModel& trained, const InferenceFlags& flags) {
+  QT_CHECK(!flags.input.empty() || (flags.inputs_key == "inputs" && flags.targets_key == "targets"),
+           "quintet infer: --inputs_key and --targets_key are about the file of --input");
+  QT_CHECK(flags.mode == "score" || flags.targets_key == "targets",
+           "quintet infer: --targets_key={}: targets are read with --mode=score alone",
+           flags.targets_key);
   InferenceConfig config;
   config.mode = flags.mode;
   config.model = trained.model;

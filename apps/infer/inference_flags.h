@@ -18,7 +18,7 @@ namespace quintet {
 
 struct InferenceFlags {
   TrainedDatasetFlags set;
-  std::string input, mode = "predict", output_dir;
+  std::string input, inputs_key = "inputs", targets_key = "targets", mode = "predict", output_dir;
   int64_t checkpoint_period = 100, num_shards = 1;
   std::optional<int64_t> shard_id;
   data::InferenceLineOptions line;

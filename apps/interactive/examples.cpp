@@ -123,8 +123,13 @@ Examples ExampleReader::read(const std::string& text, bool has_targets, const st
                              const std::vector<std::string>& block) const {
   if (text.starts_with('@')) {
     const std::string name = text.substr(1);
-    return source_of_file(name) != nullptr ? of_file(local_path(name), has_targets)
-                                           : of_task(name, split);
+    if (source_of_file(name) != nullptr) return of_file(local_path(name), has_targets);
+    try {
+      return of_task(name, split);
+    } catch (const Error& error) {
+      fail(error.code(), "@{}: {}; files of examples end with .jsonl, .csv or .tsv", name,
+           error.what());
+    }
   }
   if (text != "-") return of_pairs(pairs_of(text, has_targets));
   std::vector<InputAndTarget> pairs;

@@ -85,6 +85,8 @@ class Interpreter {
  private:
   static std::optional<File> commands_file(const InteractiveFlags& flags) {
     if (flags.commands.empty() || flags.commands == "-") return std::nullopt;
+    QT_CHECK_AS(ExitCode::kData, is_there(flags.commands), "--commands={}: there is no such file",
+                flags.commands);
     return File::open_read(flags.commands);
   }
 
@@ -158,6 +160,7 @@ class Interpreter {
         if (command.name == name) {
           QT_CHECK(rest.empty() || *command.arguments != '\0', "{}: takes nothing, found '{}'",
                    name, rest);
+          const StopRequests::Command running(model_.stop());
           return (this->*command.run)(rest);
         }
         names.emplace_back(command.name);
@@ -208,8 +211,10 @@ class Interpreter {
     const auto metrics = model_.train(examples("train", rest), steps);
     CommandJson object = {{"step", model_.step()}};
     std::string words = fmt::format("step {}", model_.step());
-    for (const char* name : {"loss_per_nonpadding_target_token", "loss", "accuracy"})
-      if (const auto found = metrics.find(name); found != metrics.end()) {
+    for (const std::string& name :
+         {model_.loss_per_token(), std::string("loss"), std::string("accuracy")})
+      if (const auto found = metrics.find(name);
+          found != metrics.end() && !object.contains(name)) {  // a mean loss is that of a token
         object[name] = json_number(found->second);
         words += fmt::format("  {} {:.6g}", name, found->second);
       }

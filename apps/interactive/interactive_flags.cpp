@@ -35,8 +35,9 @@ void InteractiveFlags::add_to(CLI::App& app) {
          "tokens of a target and of an answer, likewise; default: as in the run's training or "
          "evaluation, else 128")
       ->check(positive);
-  app.add_option("--num_examples", num_examples,
-                 "of a file or a task, predict, score and evaluate take at most so many")
+  app.add_option(
+         "--num_examples", num_examples,
+         "of a file or a task, predict, score and evaluate take at most so many; default: all")
       ->check(positive);
   app.add_option(
       "--seed", seed,

@@ -48,6 +48,7 @@ class InteractiveModel {
 
   const ExampleReader& examples() const { return *reader_; }
   int64_t step() { return loop_->state().step(); }
+  std::string loss_per_token() { return loop_->state().loss_per_token(); }
   StopRequests& stop() { return loop_->state().stop; }
   const OutputFolder& folder() const { return folder_; }
   bool is_saved() { return loop_->state().saved_step == step(); }

@@ -6,6 +6,7 @@
 #include "apps/input/run_vocabularies.h"
 #include "apps/model/checkpoint_parameters.h"
 #include "apps/model/weights/stored_parameters.h"
+#include "apps/process/progress.h"
 #include "checkpoint/checkpoint.h"
 #include "models/decoding/network/quantized_parameters.h"
 #include "runtime/base/files/atomic_file.h"
@@ -62,12 +63,17 @@ void write_quantized(const TrainedModel& trained, WeightType weights,
   QT_CHECK(list_checkpoints(folder).empty(),
            "--output={}: there is a checkpoint already; name another folder", folder.string());
   HostArrays arrays;
+  PartsProgress progress;
+  const int64_t total = std::ssize(model.parameters().all());
+  int64_t done = 0;
   for (const ParamInfo& info : model.parameters().all()) {
     auto q = decoding::quantize_parameter(model.spec(), info.name, info.value.local(), weights);
     arrays[parameter_key(info.name)] = std::move(q.values);
     if (q.scales.elements() > 0)
       arrays[parameter_key(scales_name(info.name))] = std::move(q.scales);
+    progress.update("quantize", ++done, total, "parameters");
   }
+  progress.finish();
   std::vector<TensorSlice> slices;
   for (const auto& [name, array] : arrays) slices.push_back(whole_slice(name, array));
   const data::VocabularyRecords vocabularies = vocabularies_of(*trained.model);

@@ -91,6 +91,9 @@ void ClusterPlan::add_to(CLI::App& app) {
 }
 
 void ClusterPlan::check(const TrainerOptions& options) const {
+  QT_CHECK(!cluster.empty() || !published.empty() || (layouts.empty() && report.empty()),
+           "--layouts and --report go with --cluster=FILE");
+  if (!report.empty()) check_replaceable(report);
   QT_CHECK(!search || !cluster.empty(), "--search: of which devices? Say --cluster=FILE");
   QT_CHECK(!search || (options.num_microbatches == 1 && !options.interleave),
            "--search chooses microbatches: leave --microbatches and --interleave_microbatches");

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 #include <thread>
 
 #include "runtime/base/clock.h"
@@ -24,6 +25,7 @@ std::array<struct sigaction, kStopSignals.size()> g_former;
 std::atomic<pid_t> g_sender = 0;             // of the first signal
 sem_t g_asked;                               // posted then
 std::atomic<bool> g_stops_commands = false;  // Ctrl-C: StopRequests::let_interrupts_stop_commands()
+std::atomic<bool> g_runs_command = false;    // StopRequests::Command
 
 const char* name_of_signal(int number) {
   switch (number) {
@@ -56,10 +58,13 @@ void on_signal(int number, siginfo_t* info, void*) {
   g_received = number;
   g_sender = info->si_pid;
   sem_post(&g_asked);
-  constexpr char kMessage[] =
+  constexpr std::string_view kStops =
       "\nstopping: finishing what was begun and saving; again to quit at once\n";
-  if (!g_stops_commands || number != SIGINT)
-    (void)!write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1);
+  constexpr std::string_view kStopsCommand = "\nstopping the command after its step\n";
+  const bool is_of_command = g_stops_commands && number == SIGINT;
+  const std::string_view message = is_of_command ? kStopsCommand : kStops;
+  if (!is_of_command || (g_runs_command && !stops_command))
+    (void)!write(STDERR_FILENO, message.data(), message.size());
   errno = saved;
 }
 
@@ -131,6 +136,10 @@ std::optional<std::string> StopRequests::reason() {
 }
 
 void StopRequests::let_interrupts_stop_commands() { g_stops_commands = true; }
+
+StopRequests::Command::Command(StopRequests&) { g_runs_command = true; }
+
+StopRequests::Command::~Command() { g_runs_command = false; }
 
 bool StopRequests::take_interrupt() {
   int interrupt = SIGINT;

@@ -43,9 +43,17 @@ class StopRequests {
   /// "SIGTERM", or "the file .../STOP"; nothing when the run should go on. Looks at the file system at
   /// most five times a second.
   std::optional<std::string> reason();
-  /// From here on Ctrl-C stops a command, and the program only where nobody takes it back: it prints nothing, a second
-  /// one is none, and another signal takes its place.
+  /// From here on Ctrl-C stops a command, and the program only where nobody takes it back: it says so while a command
+  /// runs, a second one is none, and another signal takes its place.
   void let_interrupts_stop_commands();
+  /// While a command runs.
+  class Command {
+   public:
+    explicit Command(StopRequests& stop);
+    ~Command();
+    Command(const Command&) = delete;
+    Command& operator=(const Command&) = delete;
+  };
   /// Whether Ctrl-C asked, which is forgotten then.
   bool take_interrupt();
   /// Removes the STOP file, so that the next start does not stop at once.

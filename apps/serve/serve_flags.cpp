@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "apps/flags/command_line.h"
+#include "apps/flags/help_format.h"
 #include "apps/flags/refused_flags.h"
 #include "runtime/base/check.h"
 
@@ -12,8 +13,33 @@ namespace {
 
 const auto kPositive = CLI::Range(int64_t{1}, int64_t{1} << 40);
 
+void add_limit_flags(CLI::App& app, ServeFlags& flags) {
+  const HelpGroup group(app, "Limits");
+  ServeLimits& limits = flags.service.limits;
+  serving::EngineOptions& engine = flags.service.engine;
+  app.add_option("--cache_mib", flags.cache_mib, "memory for the key-value cache, in MiB")
+      ->check(kPositive);
+  app.add_option(
+         "--answers_mib", flags.answers_mib,
+         "memory for answers being generated and sent, in MiB; one request may take half of it")
+      ->check(kPositive);
+  app.add_option("--max_batch", engine.max_rows, "largest number of sequences per step")
+      ->check(kPositive);
+  app.add_option("--max_queue", engine.max_waiting, "largest number of waiting prompts")
+      ->check(kPositive);
+  app.add_option("--max_prompts", limits.prompts, "largest number of prompts per request")
+      ->check(kPositive);
+  app.add_option("--max_prompt_tokens", limits.prompt_tokens, "largest number of tokens per prompt")
+      ->check(kPositive);
+  app.add_option("--max_tokens,--max_decode_len", limits.answer_tokens,
+                 "largest number of tokens per answer")
+      ->check(kPositive);
+  app.add_option("--max_n", limits.sequences, "largest n, best_of and num_beams")->check(kPositive);
+}
+
 void add_connection_flags(CLI::App& app, ServeLimits& limits, HttpLimits& sockets,
                           double& drain_seconds) {
+  const HelpGroup group(app, "Connections");
   const auto seconds = CLI::Range(0.01, 1e6);
   app.add_option("--request_seconds", limits.request_seconds,
                  "time limit from a request to its answer")
@@ -42,8 +68,6 @@ void add_connection_flags(CLI::App& app, ServeLimits& limits, HttpLimits& socket
 }  // namespace
 
 void ServeFlags::add_to(CLI::App& app) {
-  ServeLimits& limits = service.limits;
-  serving::EngineOptions& engine = service.engine;
   app.add_option("MODEL,--model_dir,--model", model_dir,
                  "the directory of a training run, a checkpoint, or a Hugging Face directory")
       ->required();
@@ -61,24 +85,8 @@ void ServeFlags::add_to(CLI::App& app) {
   app.add_option("--allowed_hosts", allowed_hosts,
                  "host names accepted besides localhost: name, *.name or *, comma-separated")
       ->delimiter(',');
-  app.add_option("--cache_mib", cache_mib, "memory for the key-value cache, in MiB")
-      ->check(kPositive);
-  app.add_option(
-         "--answers_mib", answers_mib,
-         "memory for answers being generated and sent, in MiB; one request may take half of it")
-      ->check(kPositive);
-  app.add_option("--max_batch", engine.max_rows, "largest number of sequences per step")
-      ->check(kPositive);
-  app.add_option("--max_queue", engine.max_waiting, "largest number of waiting prompts")
-      ->check(kPositive);
-  app.add_option("--max_prompts", limits.prompts, "largest number of prompts per request")
-      ->check(kPositive);
-  app.add_option("--max_prompt_tokens", limits.prompt_tokens, "largest number of tokens per prompt")
-      ->check(kPositive);
-  app.add_option("--max_tokens", limits.answer_tokens, "largest number of tokens per answer")
-      ->check(kPositive);
-  app.add_option("--max_n", limits.sequences, "largest n, best_of and num_beams")->check(kPositive);
-  add_connection_flags(app, limits, http.limits, drain_seconds);
+  add_limit_flags(app, *this);
+  add_connection_flags(app, service.limits, http.limits, drain_seconds);
   app.add_flag("--log_prompts", service.log_prompts, "write the texts of requests to stderr");
   decode.add_search_to(app, "1; these four are for requests that do not say");
   quantize.add_to(app);

@@ -44,7 +44,8 @@ void read_converted(const CheckpointReader& from, const std::string& name, DType
 }
 
 /// Throws unless the checkpoint holds this host's tensors as they were written, and no others than all.
-void read_back(const WriteRequest& request, const std::map<std::string, uint32_t>& crcs) {
+void read_back(const WriteRequest& request, const std::map<std::string, uint32_t>& crcs,
+               const CopyProgress& progress) {
   auto written = open_checkpoint(request.folder);
   if (request.stacking) written = t5x::stacked(written, *request.stacking);
   const auto fail_on = [&](const std::string& name, const std::string& what) {
@@ -60,9 +61,11 @@ void read_back(const WriteRequest& request, const std::map<std::string, uint32_t
   for (const auto& [name, tensor] : request.tensors)
     if (!written->tensors().contains(name)) fail_on(name, "was missing");
   HostArray array;
+  int64_t done = 0;
   for (const auto& [name, crc] : crcs) {
     read_whole(*written, name, array);
     if (crc32c_in_parallel(array.bytes) != crc) fail_on(name, "had changed");
+    if (progress) progress("read back", done += std::ssize(array.bytes));
   }
 }
 
@@ -111,7 +114,7 @@ std::vector<std::string> share_of(const StoredTensors& tensors, int host, int ho
 }
 
 void copy_checkpoint(const CheckpointReader& from, const WriteFormat& format, WriteRequest request,
-                     HostGroup& hosts, const std::function<void(int64_t)>& progress) {
+                     HostGroup& hosts, const CopyProgress& progress) {
   request.host = hosts.index();
   request.hosts = hosts.count();
   request.share = share_of(request.tensors, request.host, request.hosts);
@@ -137,7 +140,7 @@ void copy_checkpoint(const CheckpointReader& from, const WriteFormat& format, Wr
       read_converted(from, name, request.tensors.at(name).dtype, array);
       writer->write(name, array);
       crcs[name] = crc32c_in_parallel(array.bytes);
-      if (progress) progress(done += std::ssize(array.bytes));
+      if (progress) progress("convert", done += std::ssize(array.bytes));
     }
     writer->finish_share();
   });
@@ -146,7 +149,7 @@ void copy_checkpoint(const CheckpointReader& from, const WriteFormat& format, Wr
     if (leads) writer->finish();
   });
   stage(hosts, [&] {
-    read_back(request, crcs);  // while the disk writes
+    read_back(request, crcs, progress);  // while the disk writes
     sync_file_system(request.folder);
   });
 }

@@ -98,7 +98,7 @@ void Config::parse_bindings(const std::vector<std::string>& bindings) {
 
 void Config::finalize() {
   std::vector<std::string> problems = state_->problems;
-  state_->check_complete(problems);
+  if (state_->options.needs_all) state_->check_complete(problems);
   if (!problems.empty()) throw_problems(problems);
 }
 

@@ -31,6 +31,8 @@ class Config {
     /// What `import __main__ as x` means; the first that has the name wins.
     std::vector<std::string> main_modules = {"t5x.train", "t5x.eval", "t5x.infer"};
     bool skip_unknown = false;  // unknown names and modules are listed, not errors
+    bool needs_all =
+        true;  // false: what is REQUIRED or undefined is an error of who reads it alone
     /// The gin text of a file; others than gin files may stand for some.
     std::function<std::string(const std::string& path)> read = read_gin_file;
   };

@@ -156,6 +156,11 @@ Value Config::State::evaluate_macro(const Macro& m) const {
   if (m.name == kRequiredName)
     throw ConfigError({}, -1, "%gin.REQUIRED stands where a value is needed");
   if (const Value* constant = registry.find_constant(m.name)) return *constant;
+  if (const Bindings::Entry* entry = bindings.find(m.name, macro))
+    for (const auto& [param, bound] : entry->params)
+      QT_CHECK(bound.value != Value(Macro{kRequiredName}),
+               "{}: {} set to `%gin.REQUIRED`; give it a value, e.g. --gin.{}=...",
+               bound.where.str(), m.name, m.name);
   const std::vector<std::string> scope = split(m.name, '/');
   for (const Frame* f = Frame::top; f != nullptr; f = f->parent)
     if (f->state == this && f->target == macro && f->scope == scope)

@@ -3,13 +3,7 @@
 import json
 
 import e2e
-from e2e import quintet
-
-
-def verbs():
-    text = quintet("--help").out
-    listed = text[text.index("Verbs:"):text.index("Examples:")].splitlines()[1:]
-    return [line.split()[0] for line in listed if line.strip()]
+from e2e import quintet, verbs
 
 
 def test_no_verb_shows_verbs_and_examples(folder):

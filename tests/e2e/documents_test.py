@@ -20,7 +20,7 @@ import time
 import urllib.request
 
 import e2e
-from e2e import PATIENCE, QUINTET, ROOT, quintet
+from e2e import PATIENCE, QUINTET, ROOT, helps, quintet
 
 BUILD = os.environ.get("QUINTET_BUILD", str(ROOT / "build"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"), key=lambda page: [part.zfill(3) for part in re.split(r"(\d+)", str(page))]), ROOT / "CONTRIBUTING.md",
@@ -126,21 +126,6 @@ def test_ci_runs_the_test_command(folder):
     assert any(line.split("#")[0].strip() == "scripts/test" for text, _ in bash_blocks(ROOT / "README.md")
                for line in text.splitlines())
     assert "exec scripts/test\n" in (ROOT / ".ci" / "run").read_text()
-
-
-def helps():
-    """Every verb, or verb and sub-command, with its help."""
-    text = quintet("--help").out
-    found = {}
-    for line in text[text.index("Verbs:"):text.index("Examples:")].splitlines()[1:]:
-        if not line.strip():
-            continue
-        verb = line.split()[0]
-        found[verb] = quintet(verb, "--help").out
-        listed = found[verb].partition("Examples:")[0]
-        for part in re.findall(r"^  ([a-z]+) ", listed, re.M) if verb in ("bench", "tokenizer") else ():
-            found[f"{verb} {part}"] = quintet(verb, part, "--help").out
-    return found
 
 
 def examples(text):

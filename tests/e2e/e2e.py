@@ -71,6 +71,22 @@ def quintet(*arguments, expect=0, timeout=240, environment=None, **options):
     return result
 
 
+def verbs():
+    text = quintet("--help").out
+    return [line.split()[0] for line in text[text.index("Verbs:"):text.index("Examples:")].splitlines()[1:] if line.strip()]
+
+
+def helps():
+    """The help of every verb, and of every part of bench and tokenizer, by its words."""
+    found = {}
+    for verb in verbs():
+        found[verb] = quintet(verb, "--help").out
+        listed = found[verb].partition("Examples:")[0]
+        for part in re.findall(r"^  ([a-z]+) ", listed, re.M) if verb in ("bench", "tokenizer") else ():
+            found[f"{verb} {part}"] = quintet(verb, part, "--help").out
+    return found
+
+
 def start(*arguments, environment=None, **options):
     """The program in the background; stderr goes to a pipe. environment: more of it; options: of subprocess.Popen.
 

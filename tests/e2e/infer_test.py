@@ -211,6 +211,7 @@ def test_a_killed_rank_ends_all_and_the_next_run_goes_on(folder):
         assert not list(out.glob("*.COMPLETED")), list(out.iterdir())
         done = subprocess.run(command, capture_output=True, timeout=200 * e2e.PATIENCE, env=environment, stdin=subprocess.DEVNULL)
         assert done.returncode == 0 and b"goes on at chunk" in done.stderr, done
+        assert json.loads(done.stdout)["examples"] == 400, done  # with those that were answered before
         assert one_result(out).read_bytes() == expected
 
 

@@ -97,7 +97,8 @@ def test_the_same_folder_goes_on_and_the_end_saves(folder):
     out = folder / "out"
     train = f"train 3 @{folder}/pairs.csv"
     fields = ["--input=question", "--target=answer", f"--output_dir={out}", "--batch_size=2"]
-    assert "step 3" in commands([train], *FRESH, *fields).out
+    shown = commands([train], *FRESH, *fields).out
+    assert re.match(r"step 3  loss \S+  accuracy \S+\n", shown), shown  # the loss is that of a token, and not divided again
     assert e2e.steps_of(out)[-1] == 3
     again = commands(["status", train, "train 2"], out, *fields)
     assert "step 3, saved in" in again.out and e2e.steps_of(out)[-1] == 8, again
@@ -216,7 +217,8 @@ def test_a_line_that_is_wrong_says_what_was_expected_and_the_next_is_read(folder
     wrong = {"trian 3 a => b": "did you mean 'train'?", "words: 17": "'predict TEXT' answers a text", "train": "expected examples",
              "train 0 a => b": "at least one step", "train a": "expected INPUT => TARGET", "train 5 a =>": "expected INPUT => TARGET",
              'predict {"inpt": "a"}': 'expected an example such as {"input": "words: 17"}', "predict {a": "begins as JSON",
-             "predict @none.jsonl": "none.jsonl", f"predict @{folder}/empty.jsonl": "empty.jsonl", "predict @nmber_words": "number_words",
+             "predict @none.jsonl": "none.jsonl", "predict @x.txt": "@x.txt: no task or mixture is called 'x.txt'; 'quintet data list' prints all, those of "
+             "--gin_file too; files of examples end with .jsonl, .csv or .tsv", f"predict @{folder}/empty.jsonl": "empty.jsonl", "predict @nmber_words": "number_words",
              "predict @number_words:tset": "no split 'tset'", "predict @number_words:train": "start with --num_examples",
              "predict -": "no line followed", "train @number_words:train": None, "evaluate bleuu a => b": None, "save": "--output_dir=DIR",
              "train 99999999999999999999 a => b": "at most 1099511627776", "train 9223372036854775807 a => b": "at most", "evaluate f1 => x": None,
@@ -296,7 +298,7 @@ def test_a_terminal_has_history_and_ctrl_c_stops_the_command_alone(folder):
     terminal.type("train 1000000000\n")
     terminal.until("train ", "/100000000")
     terminal.type("\x03")
-    terminal.until("stopped at step", "quintet> ")
+    terminal.until("stopping the command after its step", "stopped at step", "quintet> ")
     terminal.type("half a line")
     terminal.until("half a line")
     terminal.type("\x03")

@@ -310,6 +310,8 @@ def test_long_verbs_show_how_far_they_are(folder):
             "number_to_words 418/418 examples": ["infer", model, "--task=number_words", f"--output_dir={folder}/new"],
             "words validation: ranges written 1/1": ["cache", f"--gin_file={folder}/words.gin", f"--output_cache_dir={folder}/new"],
             "convert 1/1 MB": ["convert", folder / "run", folder / "new", "--to=hf"],
+            "read back 1/1 MB": ["convert", folder / "run", folder / "new", "--to=hf"],
+            "quantize 29/29 parameters": ["convert", folder / "run", f"--output={folder}/new", "--quantize=int8"],
             "generate 40/40 lines": ["generate", model, f"--input={folder}/in.txt", "--max_tokens=4"]}.items():
         for columns in (80, 40, None):
             shutil.rmtree(folder / "new", ignore_errors=True)
@@ -337,9 +339,80 @@ def test_help_is_in_plain_words_and_fits_the_terminal(folder):
     assert "1 or more; default 0" not in re.sub(r"\s+", " ", quintet("eval", "--help").out)  # 0 is "not given" there
 
 
+def test_help_of_every_verb_fits_is_grouped_and_prints_defaults(folder):
+    for verb in e2e.helps():
+        flags = on_a_terminal(*verb.split(), "--help", columns=80).partition("Examples:")[0]
+        assert max(map(len, flags.splitlines())) <= 80, (verb, flags)
+        for group in flags.split("\n\n"):
+            texts = [" ".join(text.split()) for text in re.split(r"\n  (?=-)", group)[1:]]
+            assert len(texts) <= 25, f"{verb}: {len(texts)} flags under {group.splitlines()[0]}"
+            for text in texts:
+                has_number = re.match(r"\S+ (INT|FLOAT|UINT)\b", text) or re.match(r"\S+ \w+\|", text)
+                assert not has_number or re.search("default|required|instead of", text), (verb, text)
+
+
+def test_a_model_is_an_argument_or_model_dir(folder):
+    run = trained(folder).removeprefix("--model_dir=")
+    (folder / "lines").write_text("predict words: 1\n")
+    (folder / "words.tsv").write_text("a\tb\n" + "c\td\n" * 30)
+    new = folder / "new"
+    for verb in (["eval", "--dry_run"], ["infer", "--dry_run", f"--output_dir={folder}"], ["generate", "words: 1", "--max-decode-len=3"],
+                 ["interactive", f"--commands={folder}/lines"], ["inspect"], ["config"], ["report", f"--output={folder}/r.html"],
+                 ["convert", new, "--to=hf"], ["convert", "--quantize=int8", f"--output={new}"],
+                 ["finetune", f"--train={folder}/words.tsv", "--input=a", "--target=b", f"--output_dir={new}", "--dry_run"],
+                 ["bench", "load", "--repeat=1"]):
+        words = 2 if verb[0] == "bench" else 1
+        for model in (run, f"--model_dir={run}", f"--model-dir={run}"):
+            shutil.rmtree(new, ignore_errors=True)
+            assert quintet(*verb[:words], model, *verb[words:]).out, (verb, model)
+    assert "MODEL" in quintet("serve", "--help").out and "--model_dir" in quintet("serve", "--help").out
+
+
+def test_flags_of_answers_have_the_same_names_in_every_verb(folder):
+    for verb in ("generate", "infer", "serve"):
+        names = set(re.findall(r"--\w+", quintet(verb, "--help").out))
+        assert names >= {"--beams", "--num_beams", "--temperature", "--top_k", "--topk", "--top_p", "--topp", "--max_tokens",
+                         "--max_decode_len"}, (verb, names)
+
+
 def test_a_gin_file_without_its_flag_is_answered_with_the_flag(folder):
     result = quintet("cache", "quintet/quickstart.gin", expect=2)
     assert "--gin_file=quintet/quickstart.gin" in result.err, result.err
+
+
+def test_what_was_refused_is_named_without_a_hint_at_something_else(folder):
+    plan = ["plan", "quintet/quickstart.gin", "--gin.MODEL_DIR='x'", "--batch=2", "--inputs=8", "--targets=4"]
+    refused = quintet(*plan, "--reduce_gradients_in=float8", expect=2).err
+    assert "float8" in refused and "--gin_file" not in refused, refused
+    assert "--report go with --cluster" in quintet(*plan, f"--report={folder}/r.html", expect=2).err
+    bench = quintet("bench", "layouts", "--model=t5_1_1_tiny", "--report=/dev/null", expect=5)
+    assert "/dev/null" in bench.err and "tokens/s" not in bench.err, bench
+    assert "--commands=/nope" in quintet("interactive", "--gin_file=quintet/byte_tiny.gin", "--commands=/nope", expect=3).err
+    (folder / "one.tsv").write_text("a\tb\nc\td\n")
+    tuned = quintet("finetune", trained(folder), f"--train={folder}/one.tsv", "--input=a", "--target=b", f"--output_dir={folder}/t", expect=3)
+    assert "0 examples to train on and 1 to validate" in tuned.err, tuned
+    assert "0 to 1000000;" in quintet("generate", "x", "--temperature=-1", expect=2).err
+    assert quintet("-V").out == quintet("--version").out
+
+
+def test_data_show_needs_no_more_of_a_run_than_its_tasks(folder):
+    (folder / "words.tsv").write_text("one\tuno\n")
+    (folder / "run.gin").write_text("include 't5x/configs/runs/finetune.gin'\ninclude 'quintet/byte_tiny.gin'\n" +
+                                    e2e.WORDS_TASK.format(folder=folder))
+    assert "uno" in quintet("data", "show", "words", f"--gin_file={folder}/run.gin", "--num=1").out
+    assert "MODEL_DIR" in quintet("train", f"--gin_file={folder}/run.gin", "--dry_run", expect=2).err
+
+
+def test_infer_reads_the_fields_that_are_named(folder):
+    model = trained(folder)
+    (folder / "in.jsonl").write_text('{"question": "words: 1", "answer": "one"}\n')
+    ask = ["infer", model, f"--input={folder}/in.jsonl", "--inputs_key=question"]
+    quintet(*ask, f"--output_dir={folder}/predict")
+    quintet(*ask, f"--output_dir={folder}/score", "--mode=score", "--targets_key=answer")
+    [line] = [json.loads(path.read_text()) for path in (folder / "score").glob("*-score.jsonl-00000-of-00001")]
+    assert line["inputs"]["inputs_pretokenized"] == "words: 1" and line["score"] < 0, line
+    assert "--mode=score" in quintet(*ask, f"--output_dir={folder}/no", "--targets_key=answer", expect=2).err
+    assert "--input" in quintet("infer", model, "--inputs_key=question", f"--output_dir={folder}/no", expect=2).err
 
 
 def test_folders_and_addresses_that_cannot_be_used_are_named(folder):

@@ -10,7 +10,7 @@ import signal
 import subprocess
 
 import e2e
-from e2e import QUINTET, quintet, tiny
+from e2e import QUINTET, quintet, tiny, verbs
 
 ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
 SHIM = pathlib.Path(os.environ.get("QUINTET_BUILD", e2e.ROOT / "build")) / "tests/faults/libquintet_fault_shim.so"
@@ -53,11 +53,6 @@ def commands(folder, run):
         "man": [["man"], ["man", "train"]], "completion": [["completion", "bash"]],
         "infer": [], "serve": [],  # results are files, answers
     }
-
-
-def verbs():
-    text = quintet("--help").out
-    return [line.split()[0] for line in text[text.index("Verbs:"):text.index("Examples:")].splitlines()[1:] if line.strip()]
 
 
 def ends(command, code, *words, stdout=None, **options):

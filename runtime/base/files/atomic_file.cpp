@@ -24,7 +24,8 @@ std::filesystem::path folder_of(const std::filesystem::path& file) {
   return file.has_parent_path() ? file.parent_path() : ".";
 }
 
-/// Renaming would put a file in the place of a device or a pipe.
+}  // namespace
+
 void check_replaceable(const std::filesystem::path& file) {
   std::error_code error;
   const auto type = std::filesystem::status(file, error).type();
@@ -33,8 +34,6 @@ void check_replaceable(const std::filesystem::path& file) {
               type == regular || type == directory || type == not_found || type == none,
               "{}: is there and is no ordinary file; name another one", file.string());
 }
-
-}  // namespace
 
 void atomic_write_file(const std::filesystem::path& file,
                        std::span<const std::span<const std::byte>> pieces) {

@@ -22,6 +22,10 @@ void atomic_write_file(const std::filesystem::path& file, std::string_view text)
 void atomic_write_file(const std::filesystem::path& file,
                        std::span<const std::span<const std::byte>> pieces);
 
+/// Throws ExitCode::kDisk where something else than a file is in the place of `file`, as renaming would put one in the place
+/// of a device or a pipe. For files that are written after long work.
+void check_replaceable(const std::filesystem::path& file);
+
 /// Makes sure, before work that may take days, that files can be made in `folder`: writes, syncs,
 /// renames and removes a small file `.writable-<owner>`. For one at a time of that name; what a killed
 /// one left goes. Throws ExitCode::kDisk.
