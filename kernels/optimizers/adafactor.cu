@@ -369,14 +369,21 @@ __device__ void store_param(const Entry& e, const AdafactorStep& step, int64_t i
   const bool vector = e.vector != 0;
   if (e.a.momentum != nullptr) {
     float m[kUnit];
-    load_some(e.a.momentum + i, count, vector, m);
+    auto* const rounded = reinterpret_cast<bf16*>(e.a.momentum);
+    if (e.a.momentum_is_bf16)
+      load_some(rounded + i, count, vector, m);
+    else
+      load_some(e.a.momentum + i, count, vector, m);
 #pragma unroll
     for (int k = 0; k < kUnit; ++k) {
-      update[k] = step.beta1 * m[k] + (1.0f - step.beta1) * update[k];
+      update[k] = step.beta1 * m[k] + step.one_minus_beta1 * update[k];
       m[k] = kept(step, update[k], m[k]);
       if (k < count) watch(bad, m[k]);
     }
-    store_some(e.a.momentum + i, count, vector, m);
+    if (e.a.momentum_is_bf16)
+      store_some(rounded + i, count, vector, m);
+    else
+      store_some(e.a.momentum + i, count, vector, m);
   }
   float p[kUnit];
   load_some(e.a.param + i, count, vector, p);

@@ -149,6 +149,11 @@ QT_DEVICE void load_some(const float* p, int count, bool vector, float (&v)[kUni
 #pragma unroll
   for (int k = 0; k < kUnit; ++k) v[k] = p != nullptr && k < count ? p[k] : 0.0f;
 }
+QT_DEVICE void load_some(const bf16* p, int count, bool vector, float (&v)[kUnit]) {
+  if (vector && count == kUnit) return load<kUnit>(p, v);
+#pragma unroll
+  for (int k = 0; k < kUnit; ++k) v[k] = k < count ? simt::to_float(p[k]) : 0.0f;
+}
 template <typename T>
 QT_DEVICE void store_some(T* p, int count, bool vector, const float (&v)[kUnit]) {
   if (vector && count == kUnit) return store<kUnit>(p, v);

@@ -27,7 +27,8 @@ struct AdafactorArrays {
   const float* gradient;
   float gradient_scale;
   float* param;
-  float* momentum;  // null without beta1
+  float* momentum;                // null without beta1
+  bool momentum_is_bf16 = false;  // momentum points to bfloat16
 };
 
 /// Sums of squares of the gradient: line by line into gradient_squares, and element by element
@@ -47,7 +48,7 @@ void factored_squares(AdafactorLines lines, const AdafactorArrays& arrays, Adafa
 struct AdafactorApply {
   const float* step;  // by batch: learning rate * parameter scale / clipping
   float keep;         // 1 - weight decay
-  float beta1;
+  float beta1, one_minus_beta1;
   bool skip_nan;  // numbers that would become NaN keep their value
 };
 ///   u = step * update;  with momentum: m = beta1 m + (1 - beta1) u, u = m;  param = keep param - u

@@ -1,4 +1,7 @@
+#include <vector>
+
 #include "kernels/optimizers/adafactor.h"
+#include "runtime/base/dtype.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/optimizers/adafactor_cpu.cpp"
@@ -63,6 +66,34 @@ void squares(AdafactorLines lines, const AdafactorArrays& a, AdafactorFactors fa
   }
 }
 
+/// The momentum of a line in float32: where it is, or a copy that goes back rounded at the end.
+class LineMomentum {
+ public:
+  LineMomentum(const AdafactorArrays& a, const AdafactorLine& line) : length_(line.length) {
+    if (a.momentum == nullptr) return;
+    if (!a.momentum_is_bf16) {
+      floats_ = a.momentum + line.begin;
+      return;
+    }
+    rounded_ = reinterpret_cast<bfloat16*>(a.momentum) + line.begin;
+    copy_.resize(static_cast<size_t>(length_));
+    for (int64_t i = 0; i < length_; ++i) copy_[i] = static_cast<float>(rounded_[i]);
+    floats_ = copy_.data();
+  }
+  ~LineMomentum() {
+    for (int64_t i = 0; rounded_ != nullptr && i < length_; ++i) rounded_[i] = bfloat16(copy_[i]);
+  }
+  LineMomentum(const LineMomentum&) = delete;
+  LineMomentum& operator=(const LineMomentum&) = delete;
+  float* at(int64_t i) const { return floats_ != nullptr ? floats_ + i : nullptr; }
+
+ private:
+  int64_t length_;
+  float* floats_ = nullptr;
+  bfloat16* rounded_ = nullptr;
+  std::vector<float> copy_;
+};
+
 /// The end of both forms: momentum, weight decay, the new parameter.
 template <class Load, class Store>
 HWY_INLINE void store_new_param(V update, float* param, float* momentum,
@@ -71,8 +102,8 @@ HWY_INLINE void store_new_param(V update, float* param, float* momentum,
   const D d;
   if (momentum != nullptr) {
     const V old = load(momentum);
-    update =
-        hn::MulAdd(hn::Set(d, apply.beta1), old, hn::Mul(hn::Set(d, 1.0f - apply.beta1), update));
+    update = hn::MulAdd(hn::Set(d, apply.beta1), old,
+                        hn::Mul(hn::Set(d, apply.one_minus_beta1), update));
     const V kept = apply.skip_nan ? hn::IfThenElse(hn::IsNaN(update), old, update) : update;
     watch(bad, store(kept, momentum));
   }
@@ -89,15 +120,14 @@ bool apply_factored(AdafactorLines lines, const AdafactorArrays& a, AdafactorFac
   for (const AdafactorLine& line : lines) {
     const float* gradient = a.gradient + line.begin;
     float* param = a.param + line.begin;
-    float* momentum = a.momentum != nullptr ? a.momentum + line.begin : nullptr;
+    const LineMomentum momentum(a, line);
     const float* along = factors.along + line.along;
     const V scale = hn::Set(d, a.gradient_scale), across = hn::Set(d, factors.across[line.across]);
     const V step = hn::Set(d, apply.step[line.batch]);
     for_each_vector(line.length, [&](int64_t i, const auto& load, const auto& store) HWY_ATTR {
       const V g = hn::Mul(load(gradient + i), scale);
       const V update = hn::Mul(step, hn::Mul(hn::Mul(g, across), load(along + i)));
-      store_new_param(update, param + i, momentum != nullptr ? momentum + i : nullptr, apply, load,
-                      store, bad);
+      store_new_param(update, param + i, momentum.at(i), apply, load, store, bad);
     });
   }
   return all_finite(bad);
@@ -143,13 +173,12 @@ bool apply_full(AdafactorLines lines, const AdafactorArrays& a, const float* v,
     const float* gradient = a.gradient + line.begin;
     const float* second = v + line.begin;
     float* param = a.param + line.begin;
-    float* momentum = a.momentum != nullptr ? a.momentum + line.begin : nullptr;
+    const LineMomentum momentum(a, line);
     const V scale = hn::Set(d, a.gradient_scale), step = hn::Set(d, apply.step[line.batch]);
     for_each_vector(line.length, [&](int64_t i, const auto& load, const auto& store) HWY_ATTR {
       const V g = hn::Mul(load(gradient + i), scale);
       const V update = hn::Mul(step, hn::Mul(g, inverse_root(load(second + i))));
-      store_new_param(update, param + i, momentum != nullptr ? momentum + i : nullptr, apply, load,
-                      store, bad);
+      store_new_param(update, param + i, momentum.at(i), apply, load, store, bad);
     });
   }
   return all_finite(bad);

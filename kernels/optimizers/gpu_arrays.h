@@ -1,18 +1,17 @@
 #pragma once
-// What the optimizers' passes on a GPU take: lists of arrays in device memory, numbers of a step.
+// What the optimizers' passes take: lists of arrays, on a GPU in device memory, and numbers of a step.
 // Nothing here knows options, schedules or names: runtime/optim does.
 
 #include <functional>
-#include <variant>
 
 #include "kernels/optimizers/adafactor_shape.h"
-#include "kernels/optimizers/elementwise.h"
+#include "kernels/optimizers/rules.h"
 
 namespace quintet {
 
 /// A parameter and what is updated with it, all of n elements.
 struct UpdateArrays {
-  const float* gradient;  // null: zero
+  const float* gradient;  // null: zero; rules change it
   float* param;
   float* first = nullptr;   // Adam's and Lion's mu, SGD's trace
   float* second = nullptr;  // Adam's nu
@@ -20,6 +19,11 @@ struct UpdateArrays {
   int64_t n = 0;
   /// Set to 1 if a number of param, first or second is not finite after the update; may be null.
   int32_t* not_finite = nullptr;
+  // What rules alone look at:
+  bool first_is_bf16 = false;       // first points to bfloat16
+  float factor = 1;                 // Number::factor
+  const double* squares = nullptr;  // TrustRatio's, of param and gradient
+  int32_t* found = nullptr;         // set to 1 if a rule sets Number::found
 };
 
 /// What the device itself knows about a step; a null pointer where updates are not to read it.
@@ -27,31 +31,6 @@ struct UpdateControl {
   float scale = 1;   // gradients are multiplied by it too
   int32_t skip = 0;  // not 0: the update leaves everything as it is (NaN policy N1)
 };
-
-/// One elementary transformation of a chain, on gradients in place (UpdateArrays::gradient, not null):
-/// clips and scales are a GradientUse of any of them.
-///   decay   g += decay * param
-///   trace   first = g + momentum * first;  g = nesterov ? g + momentum * first : first
-///   lion    g = sign((1 - b1) g + b1 first), first as in cpu::LionStep
-///   adam    g = the direction of cpu::AdamStep, without rate and decay
-///   apply   param += g, and the copy
-struct UseStage {};
-struct DecayStage {
-  float decay;
-};
-struct TraceStage {
-  float momentum;
-  bool nesterov;
-};
-struct LionStage {
-  cpu::LionStep step;
-};
-struct AdamStage {
-  cpu::AdamStep step;
-};
-struct ApplyStage {};
-using UpdateStage =
-    std::variant<UseStage, DecayStage, TraceStage, LionStage, AdamStage, ApplyStage>;
 
 /// What is known of an array after one pass. Finite numbers have a finite sum of squares.
 struct ArrayStatistics {
@@ -83,8 +62,9 @@ struct AdafactorGpuArray {
   const float* gradient;  // null: zero
   float* param;
   float *v_row = nullptr, *v_col = nullptr, *v = nullptr;
-  float* momentum = nullptr;  // null without beta1
-  void* copy = nullptr;       // as in UpdateArrays
+  float* momentum = nullptr;      // null without beta1
+  bool momentum_is_bf16 = false;  // momentum points to bfloat16
+  void* copy = nullptr;           // as in UpdateArrays
   int32_t* not_finite = nullptr;
   bool scaled_by_param = true;
   AdafactorShape shape;
@@ -95,7 +75,7 @@ struct AdafactorStep {
   float learning_rate, decay, mixing;
   float gradient_scale = 1;
   float keep = 1;  // 1 - weight decay
-  float beta1 = 0;
+  float beta1 = 0, one_minus_beta1 = 1.0f - beta1;
   double epsilon1 = 1e-30, epsilon2 = 1e-3;
   double clipping_threshold = 0;   // 0: none
   double max_parameter_scale = 0;  // 0: none

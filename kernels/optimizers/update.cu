@@ -29,14 +29,11 @@ struct UsedGradient {
   }
 };
 
-/// One number of a parameter and its state.
-struct Number {
-  float param, first, second;
-};
-
+/// The passes that are a whole optimizer; rules.h has the elementary ones.
 struct Adam {
   cpu::AdamStep s;
   static constexpr int kStates = 2;
+  static constexpr bool kUpdatesParam = true;
   __device__ void operator()(float g, Number& x) const {
     x.first = s.b1 * x.first + s.one_minus_b1 * g;
     x.second = s.b2 * x.second + s.one_minus_b2 * (g * g);
@@ -49,6 +46,7 @@ struct Adam {
 struct Lion {
   cpu::LionStep s;
   static constexpr int kStates = 1;
+  static constexpr bool kUpdatesParam = true;
   __device__ void operator()(float g, Number& x) const {
     // Products rounded apart, as in the reference: the sign of a sum near zero must be the same.
     const float blend = __fadd_rn(__fmul_rn(s.one_minus_b1, g), __fmul_rn(s.b1, x.first));
@@ -63,6 +61,7 @@ template <bool kMomentum>
 struct Sgd {
   cpu::SgdStep s;
   static constexpr int kStates = kMomentum ? 1 : 0;
+  static constexpr bool kUpdatesParam = true;
   __device__ void operator()(float g, Number& x) const {
     float direction = g;
     if constexpr (kMomentum) {
@@ -73,85 +72,50 @@ struct Sgd {
   }
 };
 
-/// Rules of stages change the gradient itself, and leave the parameter.
-struct OnGradient {};
-struct Use : OnGradient {
-  static constexpr int kStates = 0;
-  __device__ void operator()(float&, Number&) const {}
-};
-struct Decay : OnGradient {
-  DecayStage s{};
-  static constexpr int kStates = 0;
-  __device__ void operator()(float& g, Number& x) const { g += s.decay * x.param; }
-};
-struct Momentum : OnGradient {
-  TraceStage s{};
-  static constexpr int kStates = 1;
-  __device__ void operator()(float& g, Number& x) const {
-    x.first = g + s.momentum * x.first;
-    g = s.nesterov ? g + s.momentum * x.first : x.first;
-  }
-};
-struct LionSign : OnGradient {
-  cpu::LionStep s{};
-  static constexpr int kStates = 1;
-  __device__ void operator()(float& g, Number& x) const {
-    const float blend = __fadd_rn(__fmul_rn(s.one_minus_b1, g), __fmul_rn(s.b1, x.first));
-    x.first = s.one_minus_b2 * g + s.b2 * x.first;
-    g = blend == 0 ? 0.0f : copysignf(1.0f, blend);
-  }
-};
-struct AdamDirection : OnGradient {
-  cpu::AdamStep s{};
-  static constexpr int kStates = 2;
-  __device__ void operator()(float& g, Number& x) const {
-    x.first = s.b1 * x.first + s.one_minus_b1 * g;
-    x.second = s.b2 * x.second + s.one_minus_b2 * (g * g);
-    g = (s.mu_use * x.first + s.gradient_use * g) /
-        (sqrtf(s.nu_use * x.second + s.eps_root) + s.eps);
-  }
-};
-struct Apply {
-  static constexpr int kStates = 0;
-  __device__ void operator()(float g, Number& x) const { x.param += g; }
-};
-
-Use rule_of(const UseStage&) { return {}; }
-Decay rule_of(const DecayStage& stage) { return {{}, stage}; }
-Momentum rule_of(const TraceStage& stage) { return {{}, stage}; }
-LionSign rule_of(const LionStage& stage) { return {{}, stage.step}; }
-AdamDirection rule_of(const AdamStage& stage) { return {{}, stage.step}; }
-Apply rule_of(const ApplyStage&) { return {}; }
-
-template <typename Rule>
-concept ChangesGradient = std::is_base_of_v<OnGradient, Rule>;
+/// The state that may be kept in 16 bits.
+template <int kCount>
+__device__ void load_first(const UpdateArrays& a, int64_t i, float (&first)[kCount]) {
+  if (a.first_is_bf16)
+    load<kCount>(reinterpret_cast<const bf16*>(a.first) + i, first);
+  else
+    load<kCount>(a.first + i, first);
+}
+template <int kCount>
+__device__ void store_first(const UpdateArrays& a, int64_t i, const float (&first)[kCount]) {
+  if (a.first_is_bf16)
+    store<kCount>(reinterpret_cast<bf16*>(a.first) + i, first);
+  else
+    store<kCount>(a.first + i, first);
+}
 
 template <int kCount, typename Rule>
 __device__ void update_unit(const UpdateArrays& a, const Rule& rule, const UsedGradient& use,
-                            int64_t i, float& bad) {
+                            float factor, int64_t i, float& bad) {
   float g[kCount] = {}, param[kCount], first[kCount] = {}, second[kCount] = {};
   if (a.gradient != nullptr) load<kCount>(a.gradient + i, g);
   load<kCount>(a.param + i, param);
-  if constexpr (Rule::kStates > 0) load<kCount>(a.first + i, first);
+  if constexpr (Rule::kStates > 0) load_first<kCount>(a, i, first);
   if constexpr (Rule::kStates > 1) load<kCount>(a.second + i, second);
+  bool found = false;
 #pragma unroll
   for (int k = 0; k < kCount; ++k) {
-    Number x{param[k], first[k], second[k]};
+    Number x{param[k], first[k], second[k], factor};
     g[k] = use(g[k]);
     rule(g[k], x);
     param[k] = x.param, first[k] = x.first, second[k] = x.second;
+    found |= x.found;
     watch(bad, x.param);
     if constexpr (Rule::kStates > 0) watch(bad, x.first);
     if constexpr (Rule::kStates > 1) watch(bad, x.second);
   }
-  if constexpr (ChangesGradient<Rule>)
-    store<kCount>(const_cast<float*>(a.gradient) + i, g);
-  else
+  if constexpr (UpdatesParam<Rule>)
     store<kCount>(a.param + i, param);
-  if constexpr (Rule::kStates > 0) store<kCount>(a.first + i, first);
+  else
+    store<kCount>(const_cast<float*>(a.gradient) + i, g);
+  if constexpr (Rule::kStates > 0) store_first<kCount>(a, i, first);
   if constexpr (Rule::kStates > 1) store<kCount>(a.second + i, second);
-  if (a.copy != nullptr && !ChangesGradient<Rule>)
-    store<kCount>(static_cast<bf16*>(a.copy) + i, param);
+  if (a.copy != nullptr && UpdatesParam<Rule>) store<kCount>(static_cast<bf16*>(a.copy) + i, param);
+  if (found && a.found != nullptr) *static_cast<volatile int32_t*>(a.found) = 1;
 }
 
 template <typename Rule>
@@ -167,13 +131,15 @@ __global__ void __launch_bounds__(kBlockThreads)
   const int64_t begin = (blockIdx.x - e.first_chunk) * kChunk;
   const int64_t end = begin + kChunk < e.arrays.n ? begin + kChunk : e.arrays.n;
   int64_t i = begin + threadIdx.x * kUnit;
-  float bad = 0;
+  float bad = 0, factor = e.arrays.factor;
+  if constexpr (TakesSquares<Rule>) factor = rule.factor(e.arrays.squares);
   if (e.vector != 0)
     for (; i + kUnit <= end; i += kBlockThreads * kUnit)
-      update_unit<kUnit>(e.arrays, rule, use, i, bad);
+      update_unit<kUnit>(e.arrays, rule, use, factor, i, bad);
   // Only the thread with the last, short unit is left; without vectors, all are.
   for (; i < end; i += kBlockThreads * kUnit)
-    for (int64_t k = i; k < i + kUnit && k < end; ++k) update_unit<1>(e.arrays, rule, use, k, bad);
+    for (int64_t k = i; k < i + kUnit && k < end; ++k)
+      update_unit<1>(e.arrays, rule, use, factor, k, bad);
   mark_if(bad, e.arrays.not_finite);
 }
 
@@ -184,6 +150,7 @@ void update_all(std::span<const UpdateArrays> arrays, const Rule& rule, const cp
   for (const UpdateArrays& a : arrays) {
     QT_ASSERT(a.n == 0 || ((Rule::kStates < 1 || a.first != nullptr) &&
                            (Rule::kStates < 2 || a.second != nullptr)));
+    if constexpr (TakesSquares<Rule>) QT_ASSERT(a.n == 0 || a.squares != nullptr);
     entries.push_back(
         {a, 0, are_aligned({a.gradient, a.param, a.first, a.second, a.copy}) ? 1 : 0});
   }
@@ -217,10 +184,10 @@ void update_sgd_gpu(std::span<const UpdateArrays> arrays, const cpu::SgdStep& st
   update_all(std::span<const UpdateArrays>(without), Sgd<false>{step}, use, control, stream);
 }
 
-void update_stage_gpu(std::span<const UpdateArrays> arrays, const UpdateStage& stage,
-                      const cpu::GradientUse& use, const UpdateControl* control, Stream stream) {
+void update_rule_gpu(std::span<const UpdateArrays> arrays, const UpdateRule& rule,
+                     const cpu::GradientUse& use, const UpdateControl* control, Stream stream) {
   for (const UpdateArrays& a : arrays) QT_ASSERT(a.n == 0 || a.gradient != nullptr);
-  std::visit([&](const auto& s) { update_all(arrays, rule_of(s), use, control, stream); }, stage);
+  std::visit([&](const auto& r) { update_all(arrays, r, use, control, stream); }, rule);
 }
 
 }  // namespace quintet::QT_GPU

@@ -10,9 +10,9 @@ namespace {
 
 class MultiOptimizer final : public Optimizer {
  public:
-  explicit MultiOptimizer(std::vector<std::pair<Traversal, OptimizerPtr>> groups) {
-    for (auto& [traversal, optimizer] : groups)
-      groups_.push_back({std::move(traversal), std::move(optimizer), {}, {}});
+  explicit MultiOptimizer(std::vector<std::pair<ParamGroup, OptimizerPtr>> groups) {
+    for (auto& [group, optimizer] : groups)
+      groups_.push_back({std::move(group), std::move(optimizer), {}, {}});
   }
 
   void init(std::span<const ParamSlot> params) override {
@@ -20,7 +20,7 @@ class MultiOptimizer final : public Optimizer {
     for (size_t i = 0; i < params.size(); ++i) {
       const Group* owner = nullptr;
       for (Group& group : groups_) {
-        if (!group.traversal("/" + params[i].name)) continue;
+        if (!group.what.traversal("/" + params[i].name)) continue;
         QT_CHECK(
             owner == nullptr,
             "MultiOptimizer: two groups match parameter {}; each parameter may have one optimizer",
@@ -31,9 +31,10 @@ class MultiOptimizer final : public Optimizer {
     }
     for (size_t i = 0; i < groups_.size(); ++i)
       QT_CHECK(!groups_[i].members.empty() || params.empty(),
-               "MultiOptimizer: traversals_and_optimizers[{}] matches none of the {} parameters "
-               "(the first is /{}); correct its pattern or delete the group",
-               i, params.size(), params[0].name);
+               "{}{}MultiOptimizer: traversals_and_optimizers[{}] matches none of the {} "
+               "parameters (the first is /{}); correct its pattern or delete the group",
+               groups_[i].what.where, groups_[i].what.where.empty() ? "" : ": ", i, params.size(),
+               params[0].name);
     for (Group& group : groups_) group.optimizer->init(slots_of(group, params));
   }
 
@@ -47,6 +48,10 @@ class MultiOptimizer final : public Optimizer {
 
   void take_back() override {
     for (Group& group : groups_) group.optimizer->take_back();
+  }
+  bool takes_not_finite() const override {
+    return std::ranges::all_of(
+        groups_, [](const Group& group) { return group.optimizer->takes_not_finite(); });
   }
 
   std::vector<StateArray> state() override {
@@ -64,7 +69,7 @@ class MultiOptimizer final : public Optimizer {
 
  private:
   struct Group {
-    Traversal traversal;
+    ParamGroup what;
     OptimizerPtr optimizer;
     std::vector<size_t> members;   // indices of its parameters
     std::vector<ParamSlot> slots;  // those parameters, as of the last call
@@ -93,7 +98,7 @@ Traversal matching(const std::string& expression) {
   };
 }
 
-OptimizerPtr multi_optimizer(std::vector<std::pair<Traversal, OptimizerPtr>> groups) {
+OptimizerPtr multi_optimizer(std::vector<std::pair<ParamGroup, OptimizerPtr>> groups) {
   return std::make_shared<MultiOptimizer>(std::move(groups));
 }
 

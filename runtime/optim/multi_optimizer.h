@@ -19,9 +19,16 @@ using Traversal = std::function<bool(const std::string& path)>;
 /// The traversal of all paths that a regular expression is found in.
 Traversal matching(const std::string& expression);
 
+/// A group of parameters, and the binding that says so, for messages.
+struct ParamGroup {
+  Traversal traversal;
+  std::string where{};
+  ParamGroup(Traversal t, std::string w = {}) : traversal(std::move(t)), where(std::move(w)) {}
+};
+
 /// State keeps the names it has in its group's optimizer; optax's, which has no names of parameters
 /// at its front, goes under the number of the group. Throws a usage error if two groups match a
 /// parameter, or a group none, which T5X does not say.
-OptimizerPtr multi_optimizer(std::vector<std::pair<Traversal, OptimizerPtr>> groups);
+OptimizerPtr multi_optimizer(std::vector<std::pair<ParamGroup, OptimizerPtr>> groups);
 
 }  // namespace quintet

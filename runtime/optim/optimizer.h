@@ -58,8 +58,8 @@ struct ParamSlot {
 /// An array of the optimizer's state. Lives as long as the optimizer and until the next init.
 struct StateArray {
   std::string name;  // below state/param_states/: "<param>/v_row", "0/mu/<param>", "0/count"
-  std::vector<std::string> axes;    // logical name of each axis of `view`
-  View view;                        // float32, or int32 counts of rank 0
+  std::vector<std::string> axes;  // logical name of each axis of `view`
+  View view;  // float32 or bfloat16; int32, bool or uint32 of the host's counts, marks and keys
   Device* device = &Device::cpu();  // in whose memory it lies
   MeshAxes mesh_axes = {};          // all that shard it: `view` is a block then
 };
@@ -84,14 +84,17 @@ struct UpdateArgs {
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  /// Makes the state of a run that starts: all zero. Throws a usage error naming a parameter that
+  /// Makes the state of a run that starts: most of it zero. Throws a usage error naming a parameter that
   /// the configuration does not fit.
   virtual void init(std::span<const ParamSlot> params) = 0;
   /// One update. `params` are those of init, in the same order. Gradients must be finite (NaN
-  /// policy N1), save for Adafactor's skip_nan_updates.
+  /// policy N1) unless it takes others.
   virtual void update(const UpdateArgs& args, std::span<const ParamSlot> params) = 0;
   /// The last update was skipped on the device: what it counted on the host is as before.
   virtual void take_back() {}
+  /// Whether it makes something of gradients that are not finite, as optax.apply_if_finite does: no step is skipped for
+  /// them then.
+  virtual bool takes_not_finite() const { return false; }
   /// The sums over ranks that an update takes, of values that mean nothing: for counting them in a
   /// simulated step.
   virtual void simulate_sums(const UpdateArgs& args, std::span<const ParamSlot> params) {

@@ -14,6 +14,9 @@ namespace quintet {
 
 using Schedule = std::function<float(int64_t step)>;
 
+/// As the references' numbers of configurations become those of arrays.
+inline float f32(double x) { return static_cast<float>(x); }
+
 /// utils.create_learning_rate_scheduler: the product of named factors, never below
 /// min_learning_rate (so a warm-up starts at 1e-8, not 0).
 struct LearningRateOptions {

@@ -28,9 +28,9 @@ StateBuffer zero_state(DType dtype, std::span<const int64_t> sizes, Device& devi
   return state;
 }
 
-StateBuffer zero_state_like(const View& like, Device& device) {
+StateBuffer zero_state_like(const View& like, Device& device, DType dtype) {
   StateBuffer state =
-      zero_state(DType::f32, {like.sizes.data(), static_cast<size_t>(like.rank)}, device);
+      zero_state(dtype, {like.sizes.data(), static_cast<size_t>(like.rank)}, device);
   state.view.origin = like.origin;
   state.view.global = like.global;
   return state;

@@ -20,8 +20,8 @@ struct StateBuffer {
 
 /// Zeros; on the CPU, touched first by the threads that will update them.
 StateBuffer zero_state(DType dtype, std::span<const int64_t> sizes, Device& device);
-/// float32 zeros in the form of `like`.
-StateBuffer zero_state_like(const View& like, Device& device);
+/// Zeros in the form of `like`.
+StateBuffer zero_state_like(const View& like, Device& device, DType dtype = DType::f32);
 
 /// Logical names of the axes.
 std::vector<std::string> names_of(const Axes& axes);

@@ -218,11 +218,11 @@ GradientCheck Trainer::update_if_finite(UpdateArgs args, const GradientCheckOpti
     ProfileScope scope("check_gradients", parameters_.elements() * 4);
     return check_gradients(params, options);
   }();
-  if (!check.all_finite) return check;
+  if (!check.all_finite && !optimizer_->takes_not_finite()) return check;
   std::vector<std::vector<float>> before;
   if (options_.weight_metrics)
     for (const ParamSlot& slot : params) before.push_back(values_of(slot.param));
-  args.gradient_norm = check.norm;
+  if (check.all_finite) args.gradient_norm = check.norm;
   {
     ProfileScope scope("optimizer", parameters_.elements() * 4);
     optimizer_->update(args, params);
@@ -240,13 +240,13 @@ GradientCheck Trainer::queue_update(UpdateArgs args, const GradientCheckOptions&
     return QueuedCheck(params, options);
   }();
   args.squares = queued.squares();
-  args.control = queued.control();
+  if (!optimizer_->takes_not_finite()) args.control = queued.control();
   {
     ProfileScope scope("optimizer", parameters_.elements() * 4);
     optimizer_->update(args, params);
   }
   GradientCheck check = queued.read();
-  if (!check.all_finite) optimizer_->take_back();
+  if (!check.all_finite && !optimizer_->takes_not_finite()) optimizer_->take_back();
   return check;
 }
 
@@ -265,7 +265,7 @@ StepResult Trainer::train(const HostArrays& batch) {
   const GradientCheck check =
       on_host ? update_if_finite(args, options, weights) : queue_update(args, options);
   StepResult result{.metrics = metrics(),
-                    .skipped = !check.all_finite,
+                    .skipped = !check.all_finite && !optimizer_->takes_not_finite(),
                     .first_bad = check.first_bad,
                     .ruined = check.first_marked};
   result.metrics.merge(weights);

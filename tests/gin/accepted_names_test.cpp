@@ -74,6 +74,7 @@ t5x.contrib.gpu.t5.network.Transformer.config = @t5x.contrib.gpu.t5.network.T5Co
 t5x.contrib.moe.checkpoints.UpcycleCheckpointer.num_experts = 2
 t5x.contrib.moe.trainer.MoeTrainer.num_expert_partitions = 1
 t5x.optimizers.chain.transformations = []
+t5x.optimizers.OptaxWrapper.optax_optimizer = @optax.identity()
 t5x.optimizers.MultiOptimizer.traversals_and_optimizers = []
 trainer.EarlyStoppingAction.metric = ('a', 'loss')
 trainer.EarlyStoppingAction.mode = 'min'

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/optimizers/rules_cpu.h"
 #include "tests/gpu_kernels/on_device.h"
 
 namespace quintet::testing {
@@ -136,52 +137,112 @@ TEST_F(Updates, SgdIsThatOfTheCpu) {
   });
 }
 
-/// A stage on the device against the same on plain numbers; `body`: (gradient, param, first, second).
-template <typename Body>
-void compare_stage(Device& device, const UpdateStage& stage, const Body& body) {
+/// A rule on the device against the same text on a CPU, with the first state in 16 bits too.
+void compare_rule(Device& device, const UpdateRule& rule) {
   for (int shift : {0, 1}) {
     std::vector<Param> params = make_params(device, shift);
-    device.kernels().update_stage(arrays_of(params), stage, kUse, nullptr, device.stream());
-    const bool applies = std::holds_alternative<ApplyStage>(stage);
-    for (Param& p : params) {
-      for (size_t i = 0; i < p.param.size(); ++i) {
-        float& g = p.gradient[i];
-        g = std::min(std::max(kUse.scale * g, -kUse.limit), kUse.limit);
-        body(g, p.param[i], p.first[i], p.second[i]);
-      }
+    std::vector<OnDevice<bfloat16>> rounded;
+    std::vector<OnDevice<double>> squares;
+    OnDevice<int32_t> found(device, std::vector<int32_t>(params.size()), 0);
+    std::vector<UpdateArrays> arrays = arrays_of(params);
+    for (size_t i = 0; i < params.size(); ++i) {
+      squares.emplace_back(device, std::vector<double>{4, static_cast<double>(i)}, 0);
+      arrays[i].squares = squares.back().data();
+      arrays[i].factor = 0.5f + static_cast<float>(i);
+      arrays[i].found = found.data() + i;
+    }
+    device.kernels().update_rule(arrays, rule, kUse, nullptr, device.stream());
+    const std::vector<int32_t> marks = found.back();
+    for (size_t i = 0; i < params.size(); ++i) {
+      Param& p = params[i];
+      const std::vector<double> of_cpu{4, static_cast<double>(i)};
+      int32_t mark = 0;
+      cpu::update_by_rule({.gradient = p.gradient.data(),
+                           .param = p.param.data(),
+                           .first = p.first.data(),
+                           .second = p.second.data(),
+                           .n = p.n(),
+                           .factor = arrays[i].factor,
+                           .squares = of_cpu.data(),
+                           .found = &mark},
+                          0, p.n(), rule, kUse);
+      EXPECT_EQ(marks[i], mark);
       expect_near(p.param_on.back(), p.param, 1e-6, 0.1, "param");
       expect_near(p.first_on.back(), p.first, 1e-6, 0.1, "first");
       expect_near(p.second_on.back(), p.second, 1e-6, 1e-3, "second");
       // Of terms around 1 that may cancel; a GPU fuses products into sums.
-      if (!applies) expect_near(p.gradient_on.back(), p.gradient, 1e-6, 1, "gradient");
+      if (!std::holds_alternative<rules::Apply>(rule))
+        expect_near(p.gradient_on.back(), p.gradient, 1e-6, 1, "gradient");
     }
   }
 }
 
-TEST_F(Updates, StagesOfChainsAreThoseOfOptax) {
-  on_every_schedule([&] {
-    compare_stage(device(), UseStage{}, [](float&, float&, float&, float&) {});
-    compare_stage(device(), DecayStage{0.25f},
-                  [](float& g, float& param, float&, float&) { g += 0.25f * param; });
-    for (const bool nesterov : {false, true})
-      compare_stage(device(), TraceStage{0.9f, nesterov}, [&](float& g, float&, float& t, float&) {
-        t = g + 0.9f * t;
-        g = nesterov ? g + 0.9f * t : t;
-      });
-    compare_stage(device(), LionStage{kLion}, [](float& g, float&, float& mu, float&) {
-      const float blend = kLion.one_minus_b1 * g + kLion.b1 * mu;
-      mu = kLion.one_minus_b2 * g + kLion.b2 * mu;
-      g = blend == 0 ? 0.0f : std::copysign(1.0f, blend);
-    });
-    compare_stage(device(), AdamStage{kAdam}, [](float& g, float&, float& mu, float& nu) {
-      mu = kAdam.b1 * mu + kAdam.one_minus_b1 * g;
-      nu = kAdam.b2 * nu + kAdam.one_minus_b2 * g * g;
-      g = (kAdam.mu_use * mu + kAdam.gradient_use * g) /
-          (std::sqrt(kAdam.nu_use * nu + kAdam.eps_root) + kAdam.eps);
-    });
-    compare_stage(device(), ApplyStage{},
-                  [](float& g, float& param, float&, float&) { param += g; });
-  });
+TEST_F(Updates, RulesAreThoseOfTheCpu) {
+  const std::vector<UpdateRule> all{
+      rules::Use{},
+      rules::Apply{},
+      rules::Zero{},
+      rules::Decay{0.25f},
+      rules::Trace{0.9f, false},
+      rules::Trace{0.9f, true},
+      rules::Lion{kLion},
+      rules::Adam{kAdam},
+      rules::Belief{kAdam},
+      rules::Yogi{kAdam},
+      rules::RectifiedAdam{kAdam, 0.3f},
+      rules::RectifiedAdam{kAdam, 0},
+      rules::RootOfSum{1e-3f},
+      rules::Rms{0.9f, 0.1f, 1e-3f},
+      rules::StandardDeviation{0.9f, 0.1f, 1.0f},
+      rules::Ema{0.9f, 0.1f, 1.5f},
+      rules::ZeroNans{},
+      rules::Accumulate{3, true, false},
+      rules::Accumulate{3, false, true},
+      rules::Amos{0.9f, 0.1f, 0.5f, 0.1f, 0.01f, 0.08f, 0.25f, 0.01f, 1e-30f},
+      rules::TrustRatio{0.5f, 1e-3f, 1e-3f}};
+  for (const UpdateRule& rule : all) {
+    SCOPED_TRACE(rule.index());
+    compare_rule(device(), rule);
+  }
+}
+
+TEST_F(Updates, RulesKeepTheFirstStateInSixteenBits) {
+  Param p(device(), 9000, 5, 0);
+  std::vector<bfloat16> rounded;
+  for (const float x : p.first) rounded.emplace_back(x);
+  OnDevice<bfloat16> first(device(), rounded, 0);
+  UpdateArrays arrays = p.arrays();
+  arrays.first = reinterpret_cast<float*>(first.data());
+  arrays.first_is_bf16 = true;
+  device().kernels().update_rule(std::array{arrays}, rules::Adam{kAdam}, {}, nullptr,
+                                 device().stream());
+  cpu::update_by_rule({.gradient = p.gradient.data(),
+                       .param = p.param.data(),
+                       .first = reinterpret_cast<float*>(rounded.data()),
+                       .second = p.second.data(),
+                       .n = p.n(),
+                       .first_is_bf16 = true},
+                      0, p.n(), rules::Adam{kAdam}, {});
+  std::vector<float> got, want;
+  for (const bfloat16 x : first.back()) got.push_back(static_cast<float>(x));
+  for (const bfloat16 x : rounded) want.push_back(static_cast<float>(x));
+  expect_near(got, want, 0.004, 1e-6, "first");  // a unit in the last place of 8 bits
+  expect_near(p.gradient_on.back(), p.gradient, 1e-6, 1, "gradient");
+}
+
+/// NaNs are passed on by clips and scales, found, and made 0.
+TEST_F(Updates, ZeroNansFindsThem) {
+  Param p(device(), 5000, 3, 0);
+  p.gradient[4999] = kNaN;
+  const OnDevice<float> gradient(device(), p.gradient, 0);
+  const OnDevice<int32_t> found(device(), {0}, 0);
+  UpdateArrays arrays = p.arrays();
+  arrays.gradient = gradient.data();
+  arrays.found = found.data();
+  device().kernels().update_rule(std::array{arrays}, rules::ZeroNans{}, kUse, nullptr,
+                                 device().stream());
+  EXPECT_EQ(found.back()[0], 1);
+  EXPECT_EQ(gradient.back()[4999], 0);
 }
 
 TEST_F(Updates, AnAbsentGradientIsZero) {

@@ -3,7 +3,8 @@
 
 #include "runtime/optim/adafactor/adafactor.h"
 #include "runtime/optim/multi_optimizer.h"
-#include "runtime/optim/optax/optax.h"
+#include "runtime/optim/optax/moments.h"
+#include "runtime/optim/optax/noise.h"
 #include "tests/harness/stacks.h"
 #include "tests/layouts/expect.h"
 
@@ -222,6 +223,18 @@ TEST_F(Layouts, GiveTheSameRunWithOtherOptimizers) {
          {matching(".*kernel.*"), optax_optimizer(chain({clip_by_global_norm(0.1), sgd(0.1)}))}});
   };
   compare(training, {2, 2}, 1, 2);
+}
+
+/// Norms of whole parameters, and noise by the element of the global array.
+TEST_F(Layouts, GiveTheSameRunWithNormsAndNoise) {
+  Training training{.microbatches = 2, .optimizer = {}};
+  training.optimizer = [] {
+    WithRate<LambOptions> options;
+    options.learning_rate = 1e-2;
+    options.weight_decay = 0.1;
+    return optax_optimizer(chain({add_noise({.eta = 1e-4, .seed = 7}), lamb(options)}));
+  };
+  compare(training, {2, 2}, 2, 2);
 }
 
 TEST_F(Layouts, FollowTheCurveOfOneRank) {

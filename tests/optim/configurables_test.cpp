@@ -79,6 +79,19 @@ adafactor.HParamMap.rules = (('.*norm.*', False), ('.*', True))
                                            "norm/scale/v", "norm/scale/m"}));
 }
 
+TEST_F(OptimConfigurables, AdafactorFactorsBySizeWhereItsRuleSaysSo) {
+  const std::string text = R"(
+VALUE = @adafactor.Adafactor()
+adafactor.Adafactor.factor_map = @adafactor.HParamMap()
+adafactor.Adafactor.min_dim_size_to_factor = %SIZE
+adafactor.HParamMap.rules = (('.*norm.*', ('NONE',)), ('.*', %adafactor.HEURISTIC_RULE))
+SIZE = )";
+  EXPECT_EQ(state_names(evaluate<OptimizerPtr>(text + "128")),
+            (Names{"mlp/kernel/v_row", "mlp/kernel/v_col", "norm/scale/v"}));
+  EXPECT_EQ(state_names(evaluate<OptimizerPtr>(text + "1000")),
+            (Names{"mlp/kernel/v", "norm/scale/v"}));
+}
+
 TEST_F(OptimConfigurables, ChainOfOptaxTransformations) {
   const auto optimizer = evaluate<OptimizerPtr>(R"(
 from __gin__ import dynamic_registration
@@ -146,6 +159,74 @@ utils.create_learning_rate_scheduler:
             0.5f);
 }
 
+TEST_F(OptimConfigurables, WhatMatchesNothingNamesItsLine) {
+  const auto message = [&](const std::string& text) -> std::string {
+    try {
+      state_names(evaluate<OptimizerPtr>("VALUE = @optimizers.chain()\n" + text));
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ExitCode::kUsage);
+      return e.what();
+    }
+    return "no error";
+  };
+  const auto expect = [&](const std::string& text, const std::string& part) {
+    EXPECT_NE(message(text).find(part), std::string::npos) << message(text);
+  };
+  expect(
+      "optimizers.chain.transformations = [@optax.adamw()]\noptax.adamw.learning_rate = 0.1\n"
+      "optax.adamw.mask = 'kernl'\n",
+      "test.gin:4: optax.adamw.mask: the mask selects none of the 2 parameters");
+  const std::string labelled =
+      "optimizers.chain.transformations = [@optax.multi_transform()]\n"
+      "optax.multi_transform.transforms = {'a': @optax.identity(), 'b': @optax.set_to_zero()}\n";
+  expect(labelled + "optax.multi_transform.param_labels = {'kernel': 'a', 'bias': 'b'}\n",
+         "test.gin:4: optax.multi_transform.param_labels: no expression is found in the path "
+         "/norm/scale");
+  expect(labelled + "optax.multi_transform.param_labels = {'kernel': 'a', 'bias': 'b', '': 'b'}\n",
+         "test.gin:4: optax.multi_transform.param_labels: 'bias' is found in none");
+  expect(labelled + "optax.multi_transform.param_labels = {'kernel': 'c', '': 'b'}\n",
+         "'kernel' gives the label 'c', for which transforms has no transformation");
+  expect(labelled + "optax.multi_transform.param_labels = {'': 'b'}\n",
+         "param_labels: label 'a': the mask selects none");
+  try {
+    state_names(
+        evaluate<OptimizerPtr>("VALUE = @optimizers.MultiOptimizer()\n"
+                               "optimizers.MultiOptimizer.traversals_and_optimizers = [\n"
+                               "  (@traverse_util.ModelParamTraversal(), @adafactor.Adafactor())]\n"
+                               "traverse_util.ModelParamTraversal.filter_fn = 'encodr'\n"));
+    FAIL() << "a group without parameters is no error";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find(
+                  "test.gin:4: flax.traverse_util.ModelParamTraversal.filter_fn: MultiOptimizer"),
+              std::string::npos)
+        << e.what();
+  }
+}
+
+TEST_F(OptimConfigurables, WhatCannotBeIsRefusedByName) {
+  const auto message = [&](const std::string& name, const std::string& more = "") -> std::string {
+    try {
+      evaluate<OptimizerPtr>("VALUE = @" + name + "()\n" + more);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  const auto expect = [](const std::string& got, const std::string& part) {
+    EXPECT_NE(got.find(part), std::string::npos) << got;
+  };
+  expect(message("optimizers.dpsgd", "optimizers.dpsgd.l2_norm_clip = 1.0\n"),
+         "t5x.optimizers.dpsgd: it clips the gradient of each example");
+  expect(message("optimizers.adamw",
+                 "optimizers.adamw.learning_rate = 1\noptimizers.adamw.mu_dtype = 'float16'\n"),
+         "test.gin:3: t5x.optimizers.adamw.mu_dtype: expected None, 'float32' or 'bfloat16'");
+  expect(
+      message("optimizers.yogi", "optimizers.yogi.learning_rate = 1\noptimizers.yogi.b1 = 1.0\n"),
+      "b1 must be at least 0 and below 1, got 1");
+  expect(message("optimizers.adagrad", "optimizers.adagrad.learning_rate = -1\n"),
+         "test.gin:2: t5x.optimizers.adagrad.learning_rate: a learning rate must be 0 or more");
+}
+
 /// The message a configuration fails with.
 TEST_F(OptimConfigurables, MistakesNameTheParameter) {
   const auto message = [&](const std::string& text) -> std::string {
@@ -157,7 +238,7 @@ TEST_F(OptimConfigurables, MistakesNameTheParameter) {
     }
     return "";
   };
-  EXPECT_NE(message("adafactor.Adafactor.dtype_momentum = 'bfloat16'").find("dtype_momentum"),
+  EXPECT_NE(message("adafactor.Adafactor.dtype_momentum = 'float16'").find("dtype_momentum"),
             std::string::npos);
   EXPECT_NE(message("adafactor.Adafactor.decay_rate = 'high'").find("decay_rate"),
             std::string::npos);

@@ -56,6 +56,15 @@ void expect_near(std::span<const float> got, const HostArray& want, const std::s
   }
 }
 
+/// To a unit in the last place: numbers that differ in float32's last bits may be rounded apart.
+void expect_rounded(const View& view, const HostArray& want, const std::string& what) {
+  for (int64_t i = 0; i < view.elements(); ++i) {
+    const auto got = static_cast<float>(view.data<bfloat16>()[i]);
+    const auto w = static_cast<float>(want.as<bfloat16>()[static_cast<size_t>(i)]);
+    ASSERT_LE(std::abs(got - w), std::abs(w) / 128) << what << " element " << i;
+  }
+}
+
 void expect_params(const Problem& problem, const HostArrays& golden, size_t updates) {
   const std::string prefix = fmt::format("param/{}/", updates);
   if (!golden.contains(prefix + problem.names[0])) return;
@@ -88,6 +97,11 @@ void expect_state(Optimizer& optimizer, const HostArrays& golden, size_t updates
     }
     ASSERT_EQ(std::vector<int64_t>(view.sizes.begin(), view.sizes.begin() + view.rank), want.shape)
         << name;
+    ASSERT_EQ(view.dtype, want.dtype) << name;
+    if (view.dtype == DType::bf16) {
+      expect_rounded(view, want, name);
+      continue;
+    }
     expect_near({view.data<float>(), static_cast<size_t>(view.elements())}, want, name);
   }
   EXPECT_TRUE(ours.empty()) << "not in the reference: " << ours.begin()->first;
@@ -135,6 +149,7 @@ AdafactorOptions adafactor_options(const Json& o, const Json& rules) {
   if (o.has("multiply_by_parameter_scale"))
     a.multiply_by_parameter_scale = o["multiply_by_parameter_scale"].as_bool();
   if (o.has("skip_nan_updates")) a.skip_nan_updates = o["skip_nan_updates"].as_bool();
+  if (o.has("dtype_momentum")) a.dtype_momentum = dtype_from_name(o["dtype_momentum"].as_string());
   if (o.has("step_offset")) a.step_offset = o["step_offset"].as_int();
   if (o.has("min_dim_size_to_factor"))
     a.min_dim_size_to_factor = o["min_dim_size_to_factor"].as_int();

@@ -19,6 +19,12 @@ namespace {
 
 float f32(double x) { return static_cast<float>(x); }
 
+/// What the momentum is multiplied by: JAX rounds the number to the momentum's type first.
+float beta1_of(const AdafactorOptions& o) {
+  const float beta1 = f32(o.beta1.value_or(0));
+  return o.dtype_momentum == DType::bf16 ? static_cast<float>(bfloat16(beta1)) : beta1;
+}
+
 /// max(a, b) that is NaN if b is, as jnp.maximum.
 float nan_max(float a, float b) { return std::isnan(b) || b > a ? b : a; }
 
@@ -78,6 +84,7 @@ class AdafactorParam {
   size_t row_batch(size_t k) const {
     return layout_.row_batch.empty() ? size_t{0} : static_cast<size_t>(layout_.row_batch[k]);
   }
+  float* momentum() const { return static_cast<float*>(m_.view.pointer); }
   std::vector<float> steps(const AdafactorOptions& options, float learning_rate) const;
   std::vector<double> by_batch(const std::vector<float>& line_squares) const;
 
@@ -105,6 +112,7 @@ MomentAxis moment_axis(FactorDim dim) {
     case FactorDim::kColumn:
       return MomentAxis::column;
     case FactorDim::kNone:
+    case FactorDim::kHeuristic:
       break;
   }
   return MomentAxis::none;
@@ -151,7 +159,7 @@ AdafactorParam::AdafactorParam(const AdafactorOptions& options, const ParamSlot&
   } else {
     v_ = zero_state_like(slot.param, Device::current());
   }
-  if (options.beta1) m_ = zero_state_like(slot.param, Device::current());
+  if (options.beta1) m_ = zero_state_like(slot.param, Device::current(), options.dtype_momentum);
   for (auto* squares : {&gradient_squares_, &param_squares_, &update_squares_})
     squares->resize(layout_.lines.size());
 }
@@ -190,7 +198,8 @@ AdafactorGpuArray AdafactorParam::on_gpu(const ParamSlot& slot) const {
           .v_row = floats(v_row_),
           .v_col = floats(v_col_),
           .v = floats(v_),
-          .momentum = floats(m_),
+          .momentum = momentum(),
+          .momentum_is_bf16 = m_.view.dtype == DType::bf16,
           .copy = slot.copy.absent() ? nullptr : slot.copy.pointer,
           .not_finite = slot.not_finite,
           .scaled_by_param = scaled_by_param_,
@@ -235,8 +244,8 @@ std::vector<double> AdafactorParam::along_sums(int64_t size) {
 
 void AdafactorParam::take_sums(const AdafactorOptions& options, const StepNumbers& numbers,
                                const ParamSlot& slot, const float* gradient) {
-  arrays_ = {gradient, numbers.gradient_scale, slot.param.data<float>(),
-             m_.buffer != nullptr ? m_.floats() : nullptr};
+  arrays_ = {gradient, numbers.gradient_scale, slot.param.data<float>(), momentum(),
+             m_.view.dtype == DType::bf16};
   if (factoring_.factored) {
     const bool row = layout_.along_is_row;
     std::vector<double>& across = row ? column_sums_ : row_sums_;
@@ -342,8 +351,8 @@ std::vector<float> AdafactorParam::steps(const AdafactorOptions& options,
 void AdafactorParam::apply(const AdafactorOptions& options, const StepNumbers& numbers,
                            const ParamSlot& slot) {
   const std::vector<float> step = steps(options, numbers.learning_rate);
-  const cpu::AdafactorApply apply{step.data(), numbers.keep, f32(options.beta1.value_or(0)),
-                                  options.skip_nan_updates};
+  const cpu::AdafactorApply apply{step.data(), numbers.keep, beta1_of(options),
+                                  1.0f - f32(options.beta1.value_or(0)), options.skip_nan_updates};
   for_each_block(layout_.chunk_ends.size(), [&](size_t i) {
     slot.watch(factoring_.factored ? cpu::factored_apply(chunk(i), arrays_, factors(), apply)
                                    : cpu::full_apply(chunk(i), arrays_, v_.floats(), apply));
@@ -467,7 +476,8 @@ void Adafactor::update_on_gpu(const StepNumbers& numbers, std::span<const ParamS
                            .mixing = numbers.mixing,
                            .gradient_scale = numbers.gradient_scale,
                            .keep = numbers.keep,
-                           .beta1 = f32(options_.beta1.value_or(0)),
+                           .beta1 = beta1_of(options_),
+                           .one_minus_beta1 = 1.0f - f32(options_.beta1.value_or(0)),
                            .epsilon1 = options_.epsilon1,
                            .epsilon2 = options_.epsilon2,
                            .clipping_threshold = options_.clipping_threshold.value_or(0),
@@ -515,6 +525,7 @@ FactorDim factor_dim_from_name(std::string_view name) {
   if (lower == "col" || lower == "column") return FactorDim::kColumn;
   if (lower == "batch") return FactorDim::kBatch;
   if (lower == "none" || lower == "unfactorized") return FactorDim::kNone;
+  if (lower == "heuristic_rule") return FactorDim::kHeuristic;  // %adafactor.HEURISTIC_RULE
   fail(ExitCode::kUsage,
        "Adafactor: '{}' is not a factor dimension; known: ROW, COL, COLUMN, BATCH, NONE, "
        "UNFACTORIZED",

@@ -15,8 +15,9 @@
 namespace quintet {
 
 /// What an axis is to the factored second moment. BATCH axes keep matrices apart that happen to be
-/// stacked in one array: each has its own moments, clipping and scale.
-enum class FactorDim { kNone, kBatch, kRow, kColumn };
+/// stacked in one array: each has its own moments, clipping and scale. kHeuristic stands alone: a parameter of rank 2 at
+/// most is factored by its size (adafactor.HEURISTIC_RULE).
+enum class FactorDim { kNone, kBatch, kRow, kColumn, kHeuristic };
 /// "ROW", "COL" or "COLUMN", "BATCH", "NONE" or "UNFACTORIZED", in any case; else a usage error.
 FactorDim factor_dim_from_name(std::string_view name);
 using FactorRules = std::map<std::string, FactorDim>;  // logical axis -> dimension
@@ -29,7 +30,8 @@ FactorRules moe_logical_factor_rules();
 struct AdafactorOptions {
   bool factored = true;
   std::variant<bool, HParamMap<bool>> multiply_by_parameter_scale = true;
-  std::optional<double> beta1{};  // momentum, on the scaled update
+  std::optional<double> beta1{};      // momentum, on the scaled update
+  DType dtype_momentum = DType::f32;  // or bfloat16
   double decay_rate = 0.8;  // second moments decay by 1 - (step - step_offset + 1)^-decay_rate
   int64_t step_offset = 0;
   std::optional<double> clipping_threshold = 1.0;  // of the root mean square of an update

@@ -142,17 +142,18 @@ std::vector<int32_t> batches_of_rows(const std::vector<MergedAxis>& merged, int6
 Factoring factoring_of(const AdafactorOptions& options, const std::string& name, const Axes& axes,
                        const std::vector<int64_t>& shape) {
   if (!options.factored) return {false, std::vector<FactorDim>(shape.size(), FactorDim::kNone)};
-  const bool has_rule = options.logical_factor_rules || options.factor_map;
-  if (!has_rule) {
+  std::vector<FactorDim> dims{FactorDim::kHeuristic};
+  if (options.logical_factor_rules)
+    dims = rule_from_axes(*options.logical_factor_rules, name, axes);
+  else if (options.factor_map)
+    dims = options.factor_map->at(name);
+  if (dims == std::vector{FactorDim::kHeuristic}) {
     QT_CHECK(shape.size() <= 2,
              "Adafactor: parameter {} {} has rank {}; ranks above 2 need an explicit factor rule "
              "(logical_factor_rules or factor_map)",
              name, names(axes), shape.size());
     return by_size(shape, options.min_dim_size_to_factor);
   }
-  const std::vector<FactorDim> dims =
-      options.logical_factor_rules ? rule_from_axes(*options.logical_factor_rules, name, axes)
-                                   : options.factor_map->at(name);
   QT_CHECK(
       dims.size() == shape.size(),
       "Adafactor: the factor rule of parameter {} {} has {} entries, but the parameter has rank {}",

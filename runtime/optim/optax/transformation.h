@@ -1,56 +1,76 @@
 #pragma once
-// The elementary transformations behind optim/optax/optax.h, for the optimizer that runs them.
+// A transformation of optax as the optimizer runs it: an immutable description (Transformation), and one at work
+// with its state (Running). Those in which every number goes its own way are elementwise.h's.
+//
+//   std::unique_ptr<Running> running = chain({clip(1.0), scale_by_adam()})->start();
+//   running->init(slots);
+//   running->update(updates);   // updates.gradients in place
 
-#include <variant>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "runtime/optim/optax/optax.h"
+#include "runtime/optim/state_buffer.h"
 
 namespace quintet {
 
-struct Clip {
-  double max_delta;
+/// What an update works on.
+struct Updates {
+  std::span<const ParamSlot> params;
+  std::vector<float*> gradients;  // of each parameter, in the current device's memory
+  UpdateArgs args;
+
+  /// What is known of the gradients as given holds no longer.
+  void changed() {
+    args.gradient_norm.reset();
+    args.squares = nullptr;
+  }
+  /// The parameters with the gradients as they are now.
+  std::vector<ParamSlot> slots() const;
 };
-struct ClipByGlobalNorm {
-  double max_norm;
+
+class Running {
+ public:
+  virtual ~Running() = default;
+  virtual void init(std::span<const ParamSlot> params) = 0;
+  virtual void update(Updates& updates) = 0;
+  /// The last update was skipped on the device: what it counted on the host is as before.
+  virtual void take_back() {}
+  /// Adds its arrays, with optax's paths below `prefix`, which ends in a slash or is empty.
+  virtual void add_state(const std::string&, std::vector<StateArray>&) const {}
+  virtual void simulate_sums(const UpdateArgs&, std::span<const ParamSlot>) const {}
+  /// Whether it makes something of gradients that are not finite.
+  virtual bool takes_not_finite() const { return false; }
+  /// Itself, or the members of a chain, in the order they run.
+  virtual void add_leaves(std::vector<Running*>& leaves) { leaves.push_back(this); }
 };
-struct ScaleByAdam {
-  AdamOptions options;
-};
-struct ScaleByLion {
-  double b1, b2;
-};
-struct Trace {
-  double decay;
-  bool nesterov;
-};
-struct AddDecayedWeights {
-  double weight_decay;
-};
-struct ScaleByLearningRate {
-  ScalarOrSchedule rate;
-};
-struct Scale {
-  double step_size;
-};
-struct Identity {};
-using Elementary = std::variant<Identity, Clip, ClipByGlobalNorm, ScaleByAdam, ScaleByLion, Trace,
-                                AddDecayedWeights, ScaleByLearningRate, Scale>;
+using RunningPtr = std::unique_ptr<Running>;
 
 class Transformation {
  public:
-  explicit Transformation(Elementary elementary) : content_(std::move(elementary)) {}
-  explicit Transformation(std::vector<TransformationPtr> chain) : content_(std::move(chain)) {}
-
-  /// An elementary transformation and where optax puts its state: "1/0/".
-  struct Part {
-    Elementary elementary;
-    std::string state_prefix;
-  };
-  /// The elementary transformations in the order they run.
-  void flatten(const std::string& prefix, std::vector<Part>& parts) const;
-
- private:
-  std::variant<Elementary, std::vector<TransformationPtr>> content_;
+  virtual ~Transformation() = default;
+  /// Lives no longer than the description.
+  virtual RunningPtr start() const = 0;
 };
+
+/// A transformation from a class of Running that is made of `Options`.
+template <typename R, typename Options>
+TransformationPtr transformation(Options options) {
+  struct Description final : Transformation {
+    Options options;
+    explicit Description(Options o) : options(std::move(o)) {}
+    RunningPtr start() const override { return std::make_unique<R>(options); }
+  };
+  return std::make_shared<const Description>(std::move(options));
+}
+
+/// A number a parameter of its block becomes that of the global array.
+void sum_over_ranks(std::vector<double>& numbers, std::span<const ParamSlot> params,
+                    Reducer* reducer);
+
+/// A rank-0 int32 of the state, in the host's memory.
+StateBuffer host_count();
+StateArray state_of(const std::string& name, const StateBuffer& count);
 
 }  // namespace quintet

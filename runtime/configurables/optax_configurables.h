@@ -1,0 +1,67 @@
+#pragma once
+// What gin files may name of optax, and how values become its arguments.
+//
+//   register_optax(registry);
+
+#include "runtime/gin/registry/convert.h"
+#include "runtime/optim/hparam_map.h"
+#include "runtime/optim/multi_optimizer.h"
+#include "runtime/optim/optax/optax.h"
+
+namespace quintet::gin {
+class Registry;
+}
+
+namespace quintet {
+
+/// adafactor.HParamMap as written: what its values are, the parameter it is bound to decides.
+struct HParamRules {
+  std::vector<std::pair<std::string, gin::Value>> rules;
+};
+
+void register_optax(gin::Registry& registry);
+/// Schedules, T5X's too.
+void register_schedules(gin::Registry& registry);
+
+namespace gin {
+
+template <>
+struct Convert<ScalarOrSchedule> {
+  static std::string expected() { return "a number or a schedule"; }
+  static ScalarOrSchedule from(const Value& value, const Where& where);
+  static Value to(ScalarOrSchedule) { return {}; }
+};
+
+/// Of moments: None is float32.
+template <>
+struct Convert<DType> {
+  static std::string expected() { return "None, 'float32' or 'bfloat16'"; }
+  static DType from(const Value& value, const Where& where);
+  static Value to(DType) { return {}; }
+};
+
+/// None or True: all parameters; a regular expression that is searched in "/" + path; or an adafactor.HParamMap.
+template <>
+struct Convert<Mask> {
+  static std::string expected() {
+    return "None, bool, a regular expression or adafactor.HParamMap";
+  }
+  static Mask from(const Value& value, const Where& where);
+  static Value to(Mask) { return {}; }
+};
+
+template <typename T>
+struct Convert<HParamMap<T>> {
+  static std::string expected() { return "adafactor.HParamMap"; }
+  static HParamMap<T> from(const Value& value, const Where& where) {
+    const auto rules = value.object_as<HParamRules>();
+    if (rules == nullptr) conversion_error(where, expected(), value);
+    std::vector<std::pair<std::string, T>> typed;
+    for (const auto& [expression, item] : rules->rules)
+      typed.emplace_back(expression, as<T>(item, where.key(expression)));
+    return HParamMap<T>(typed);
+  }
+};
+
+}  // namespace gin
+}  // namespace quintet

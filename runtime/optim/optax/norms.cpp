@@ -1,0 +1,122 @@
+#include "runtime/optim/optax/norms.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "kernels/gpu/gpu_kernels.h"
+#include "runtime/optim/gradients.h"
+
+namespace quintet {
+namespace {
+
+/// optax.scale_by_trust_ratio. Sums of squares of each parameter and of its gradient are taken over the ranks that
+/// hold its blocks.
+class RunningTrustRatio final : public Running {
+ public:
+  explicit RunningTrustRatio(const TrustRatioOptions& o)
+      : rule_{f32(o.trust_coefficient), f32(o.min_norm), f32(o.eps)} {}
+  void init(std::span<const ParamSlot>) override {}
+
+  void update(Updates& updates) override {
+    std::vector<UpdateArrays> arrays = arrays_of(updates);
+    if (Device::current().is_cpu())
+      measure_on_cpu(updates, arrays);
+    else
+      measure_on_device(updates, arrays);
+    run_rule(arrays, {rule_}, updates.args.control);
+    updates.changed();
+  }
+
+  void simulate_sums(const UpdateArgs& args, std::span<const ParamSlot> params) const override {
+    std::vector<double> squares(2 * params.size());
+    sum_pairs(squares, params, args.reducer);
+  }
+
+ private:
+  static void sum_pairs(std::vector<double>& squares, std::span<const ParamSlot> params,
+                        Reducer* reducer) {
+    Bucket bucket;
+    for (size_t i = 0; i < params.size(); ++i)
+      bucket.add({&squares[2 * i], 2}, params[i].shard_axes());
+    bucket.sum(reducer);
+  }
+
+  void measure_on_cpu(const Updates& updates, std::vector<UpdateArrays>& arrays) {
+    squares_.clear();
+    for (const UpdateArrays& a : arrays) {
+      squares_.push_back(sum_of_squares(a.param, a.n));
+      squares_.push_back(sum_of_squares(a.gradient, a.n));
+    }
+    sum_pairs(squares_, updates.params, updates.args.reducer);
+    for (size_t i = 0; i < arrays.size(); ++i) arrays[i].squares = &squares_[2 * i];
+  }
+
+  /// Those that are sharded over the same axes lie side by side: a collective for each set of axes.
+  void measure_on_device(const Updates& updates, std::vector<UpdateArrays>& arrays) {
+    Device& device = Device::current();
+    std::vector<MeshAxes> axes;
+    for (const ParamSlot& slot : updates.params) axes.push_back(slot.shard_axes());
+    std::vector<size_t> order(arrays.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::ranges::stable_sort(order, {}, [&](size_t i) { return axes[i]; });
+    const std::vector<ParamSlot> slots = updates.slots();
+    std::vector<View> views;
+    for (const size_t i : order) views.insert(views.end(), {slots[i].param, slots[i].grad});
+    const int64_t n = std::ssize(views);
+    memory_ = device.memory().allocate(
+        (n + 1) * static_cast<int64_t>(sizeof(ArrayStatistics) + sizeof(double)));
+    auto* statistics = reinterpret_cast<ArrayStatistics*>(memory_.get());
+    auto* squares = reinterpret_cast<double*>(statistics + n + 1);
+    device.kernels().measure_arrays(views, statistics, squares, device.stream());
+    for (size_t begin = 0, end = 0; begin < order.size(); begin = end) {
+      const MeshAxes& shared = axes[order[begin]];
+      while (end < order.size() && axes[order[end]] == shared) ++end;
+      if (!shared.empty())
+        updates.args.reducer->sum_on_device({squares + 2 * begin, 2 * (end - begin)}, shared);
+    }
+    for (size_t at = 0; at < order.size(); ++at) arrays[order[at]].squares = squares + 2 * at;
+  }
+
+  rules::TrustRatio rule_;
+  std::vector<double> squares_;
+  Buffer memory_;
+};
+
+}  // namespace
+
+void sum_over_ranks(std::vector<double>& numbers, std::span<const ParamSlot> params,
+                    Reducer* reducer) {
+  Bucket bucket;
+  for (size_t i = 0; i < numbers.size(); ++i) bucket.add({&numbers[i], 1}, params[i].shard_axes());
+  bucket.sum(reducer);
+}
+
+void RunningClip::update(Updates& updates) {
+  std::vector<UpdateArrays> arrays = arrays_of(updates);
+  if (Device::current().is_cpu()) {
+    std::vector<double> squares;
+    for (const UpdateArrays& a : arrays) squares.push_back(sum_of_squares(a.gradient, a.n));
+    sum_over_ranks(squares, updates.params, updates.args.reducer);
+    const double total = std::accumulate(squares.begin(), squares.end(), 0.0);
+    run_rule(arrays, {.use = {.scale = scale(std::sqrt(total))}}, updates.args.control);
+  } else {
+    run_rule(arrays, {}, clip_.decide(updates.args, updates.slots(), max_norm_));
+  }
+  updates.changed();
+}
+
+void RunningClip::simulate_sums(const UpdateArgs& args, std::span<const ParamSlot> params) const {
+  std::vector<double> squares(params.size());
+  sum_over_ranks(squares, params, args.reducer);
+}
+
+TransformationPtr clip_by_global_norm(double max_norm) {
+  QT_CHECK(max_norm > 0, "clip_by_global_norm: max_norm must be positive, got {}", max_norm);
+  return transformation<RunningClip>(max_norm);
+}
+
+TransformationPtr scale_by_trust_ratio(const TrustRatioOptions& options) {
+  return transformation<RunningTrustRatio>(options);
+}
+
+}  // namespace quintet
