@@ -74,8 +74,9 @@ ordered_json facts_of(const Path& model_dir, const SeriesByName& series) {
   return facts;
 }
 
-/// [[task, examples]] of "mixture/TASK", which is the mean of the steps since the record before.
-ordered_json mixture_of(const SeriesByName& all) {
+/// [[task, examples]] of "mixture/TASK", which is the mean of the steps since the record before, or since the run's first
+/// step `start`; where that is not known, since as many steps before the first record as there are to the second.
+ordered_json mixture_of(const SeriesByName& all, std::optional<int64_t> start) {
   constexpr std::string_view kPrefix = "mixture/";
   ordered_json out = ordered_json::array();
   for (const auto& [name, series] : all) {
@@ -83,6 +84,7 @@ ordered_json mixture_of(const SeriesByName& all) {
       continue;
     const std::vector<int64_t>& steps = series.steps;
     int64_t before = std::max<int64_t>(0, steps.size() > 1 ? 2 * steps[0] - steps[1] : 0);
+    if (start && *start <= steps[0]) before = *start;
     double examples = 0;
     for (size_t i = 0; i < steps.size(); ++i) {
       examples += series.values[i] * static_cast<double>(steps[i] - before);
@@ -152,7 +154,7 @@ ordered_json described(const Path& model_dir, const std::string& name, const Ser
           {"series", series_of(series, points)},
           {"events", history_of(model_dir, series, warnings)},
           {"samples", samples_of(model_dir, warnings)},
-          {"mixture", mixture_of(series)},
+          {"mixture", mixture_of(series, first_step_of(model_dir))},
           {"config", is_there(config) ? read_file(config, ExitCode::kData) : ""}};
 }
 

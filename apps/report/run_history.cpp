@@ -43,6 +43,11 @@ std::optional<int64_t> step_of_name(std::string_view name, std::string_view begi
   return whole_number(name);
 }
 
+/// The step at which a start of a run was, by the first event of its file: where T5X wrote it, that of the first record.
+int64_t step_before(const Event& first) {
+  return first.session_start ? std::max<int64_t>(0, first.step - 1) : first.step;
+}
+
 /// Every start of a run has an event file of its own: events.out.tfevents.<time>.<host>.<process>.<n>.v2.
 void add_starts(const std::filesystem::path& model_dir, std::vector<Happened>& all) {
   bool is_first = true;
@@ -56,7 +61,7 @@ void add_starts(const std::filesystem::path& model_dir, std::vector<Happened>& a
     const std::string host =
         " on " +
         (std::regex_match(name, parts, kOfTensorFlow2) ? parts[1].str() : name.substr(dot + 1));
-    const int64_t done = first->session_start ? std::max<int64_t>(0, first->step - 1) : first->step;
+    const int64_t done = step_before(*first);
     all.push_back({done,
                    is_first ? fmt::format("started{}", host)
                             : fmt::format("started again{}, from step {}", host, done),
@@ -171,6 +176,13 @@ ordered_json time_of(const Happened& one) {
 }
 
 }  // namespace
+
+std::optional<int64_t> first_step_of(const std::filesystem::path& model_dir) {
+  for (const auto& file : event_files(model_dir / "train"))
+    if (const std::optional<Event> first = first_step_event(file); first && first->session_start)
+      return step_before(*first);
+  return std::nullopt;
+}
 
 ordered_json history_of(const std::filesystem::path& model_dir, const SeriesByName& series,
                         std::vector<std::string>& warnings) {

@@ -76,6 +76,11 @@ def test_two_runs_with_a_restart_are_compared(folder):
     drawn = dict(base["mixture"])
     assert drawn == dict(whole["mixture"]) and drawn.keys() == {"number_to_words", "words_to_number"}, (drawn, whole["mixture"])
     assert 0 <= sum(drawn.values()) - examples < 100 and min(drawn.values()) > examples / 4, (drawn, examples)
+    # A run that begins where another ended, whose log has one record.
+    quintet(*tiny(folder / "further", 25, "--gin.utils.CheckpointConfig.restore=@utils.RestoreCheckpointConfig()",
+                  f"--gin.utils.RestoreCheckpointConfig.path='{folder / 'base'}'"))
+    further = dict(report(folder, folder / "further")[1].data["runs"][0]["mixture"])
+    assert 0 < sum(further.values()) < sum(drawn.values()) / 2, (further, drawn)
     assert series(base, "memory/resident_bytes")["least"][1] > 1e6 and series(base, "memory/peak_tensor_bytes")["least"][1] > 1e5
     samples = base["samples"]
     assert [(one["task"], one["step"], len(one["rows"])) for one in samples] == [("number_to_words", 10, 8), ("number_to_words", 20, 8)]
