@@ -9,6 +9,7 @@
 #include "apps/manual/manual.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files/atomic_file.h"
+#include "runtime/base/files/posix_file.h"
 #include "runtime/base/nearest.h"
 
 namespace quintet {
@@ -36,7 +37,7 @@ int run_man(std::span<char* const> args) {
   if (!cli.parse(args)) return 0;
   const std::vector<Command> commands = all_commands();
   if (!folder.empty()) {
-    std::filesystem::create_directories(folder);
+    make_folders(folder);
     atomic_write_file(folder + "/quintet.1", man_overview(commands));
     for (const Command& command : commands)
       atomic_write_file(fmt::format("{}/{}.1", folder, page_name(command.name)), page_of(command));

@@ -5,6 +5,7 @@
 
 #include "data/evaluation/json_values.h"
 #include "runtime/base/files/atomic_file.h"
+#include "runtime/base/files/posix_file.h"
 #include "runtime/base/formats/json.h"
 
 namespace quintet::data {
@@ -47,7 +48,7 @@ void append_metrics(const std::filesystem::path& file, int64_t step, const Metri
 }  // namespace
 
 void JsonLogger::write(int64_t step, const TaskOutputs& outputs) const {
-  std::filesystem::create_directories(log_dir_);
+  make_folders(log_dir_);
   std::string name = outputs.task->name();
   std::replace(name.begin(), name.end(), '/', '_');
   if (!outputs.metrics.empty())

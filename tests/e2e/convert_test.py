@@ -13,7 +13,6 @@ from e2e import QUINTET, ROOT, quintet
 
 FIXTURES = pathlib.Path(os.environ.get("QUINTET_FIXTURES", ROOT / "tests" / "fixtures"))
 KINDS = FIXTURES / "huggingface"
-SHIM = pathlib.Path(os.environ.get("QUINTET_BUILD", ROOT / "build")) / "tests/faults/libquintet_fault_shim.so"
 FORMATS = ("native", "t5x", "hf")
 
 
@@ -103,7 +102,7 @@ def test_ranks_write_what_one_process_writes(folder):
 
 
 def faulty(folder, fault, *arguments):
-    environment = {"LD_PRELOAD": str(SHIM), "QT_FAULT_DIR": str(folder), "QT_FAULT": fault}
+    environment = {"LD_PRELOAD": str(e2e.SHIM), "QT_FAULT_DIR": str(folder), "QT_FAULT": fault}
     return quintet("convert", *arguments, expect=None, environment=environment)
 
 
@@ -112,7 +111,7 @@ def test_nothing_that_looks_whole_is_left_by_a_kill(folder):
         work = folder / to
         work.mkdir()
         log = folder / f"{to}.log"
-        environment = {"LD_PRELOAD": str(SHIM), "QT_FAULT_DIR": str(work), "QT_FAULT_LOG": str(log)}
+        environment = {"LD_PRELOAD": str(e2e.SHIM), "QT_FAULT_DIR": str(work), "QT_FAULT_LOG": str(log)}
         quintet("convert", KINDS / "buckets", work / "whole", f"--to={to}", environment=environment)
         operations = len(log.read_text().splitlines())
         assert operations > 10, operations

@@ -1,14 +1,11 @@
 """Copies of a run's checkpoints in other programs' formats: what convert writes, kept and removed with ours, never in training's way."""
 
 import json
-import os
-import pathlib
 import shutil
 
 import e2e
 from e2e import QUINTET, quintet, steps_of, tiny
 
-SHIM = pathlib.Path(os.environ.get("QUINTET_BUILD", e2e.ROOT / "build")) / "tests/faults/libquintet_fault_shim.so"
 FORMATS = ("t5x", "hf")
 
 
@@ -85,11 +82,11 @@ def test_a_copy_that_fails_is_a_warning(folder):
 
 
 def test_copies_are_durable_before_they_have_their_name(folder):
-    if not SHIM.exists():
-        e2e.skip(f"{SHIM} is not built")
+    if not e2e.SHIM.exists():
+        e2e.skip(f"{e2e.SHIM} is not built")
     log = folder / "log"
     def trained(run, to, **fault):
-        environment = {"LD_PRELOAD": str(SHIM), "QT_FAULT_DIR": str(run), **fault}
+        environment = {"LD_PRELOAD": str(e2e.SHIM), "QT_FAULT_DIR": str(run), **fault}
         return quintet(*tiny(run, 3, *saving(copies=(to,), keep=1)), expect=None, environment=environment)
     for to in FORMATS:
         done = trained(folder / "whole", to, QT_FAULT_LOG=str(log))
@@ -105,12 +102,12 @@ def test_copies_are_durable_before_they_have_their_name(folder):
 
 
 def test_killed_runs_have_their_copies_in_the_end(folder):
-    if not SHIM.exists():
-        e2e.skip(f"{SHIM} is not built")
+    if not e2e.SHIM.exists():
+        e2e.skip(f"{e2e.SHIM} is not built")
     command = tiny("MODEL_DIR", 3, *saving(copies=FORMATS, keep=1))
     log = folder / "log"
     def trained(run, **fault):
-        environment = {"LD_PRELOAD": str(SHIM), "QT_FAULT_DIR": str(run), **fault}
+        environment = {"LD_PRELOAD": str(e2e.SHIM), "QT_FAULT_DIR": str(run), **fault}
         return quintet(*[argument.replace("MODEL_DIR", str(run)) for argument in command], expect=None, environment=environment)
     assert trained(folder / "whole", QT_FAULT_LOG=str(log)).code == 0
     lines = log.read_text().splitlines()

@@ -18,6 +18,8 @@ import traceback
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 QUINTET = os.environ.get("QUINTET", str(ROOT / "build" / "quintet"))
+# Fails, delays or kills at a chosen system call (tests/faults/shim.cpp).
+SHIM = pathlib.Path(os.environ.get("QUINTET_BUILD", ROOT / "build")) / "tests" / "faults" / "libquintet_fault_shim.so"
 PATIENCE = 15 if os.environ.get("QUINTET_SANITIZE") else 1  # times the seconds that an instrumented program may take
 
 # A model of a few thousand parameters on the built-in task; a step takes milliseconds.

@@ -256,6 +256,34 @@ def test_adapters_of_a_base_in_fewer_bits(folder):
     assert "--lora_base" in refused.err and "int8" in refused.err, refused
 
 
+def test_a_full_disk_is_exit_5_and_the_same_command_goes_on(folder):
+    """Wherever the disk becomes full: the gin file, a checkpoint, logs, Hugging Face's directory."""
+    command = ["finetune", BYT5, *jsonl(folder), f"--output_dir={folder / 'run'}", "--steps=4", "--output_format=hf", "--batch_size=4"]
+
+    def run(fault, expect):
+        environment = {"LD_PRELOAD": str(e2e.SHIM), "QT_FAULT_DIR": str(folder / "run"), "QT_FAULT_LOG": str(folder / "log"), "QT_FAULT": fault,
+                       "ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=0"}
+        return quintet(*command, expect=expect, environment=environment)
+
+    def files():
+        return {str(path.relative_to(folder)) for path in (folder / "run").rglob("*") if "tfevents" not in path.name}
+
+    run("any:999999=EIO", 0)
+    whole = files()
+    weights = (folder / "run" / "hf" / "checkpoint_4" / "model.safetensors").read_bytes()
+    operations = [line.split(" ", 2)[1:] for line in (folder / "log").read_text().splitlines()]
+    reserved = [path for call, path in operations if call == "fallocate"]
+    places = [0, *(next(i for i, path in enumerate(reserved) if word in path)
+                   for word in (".tmp-checkpoint_0/data", "inference_eval", ".tmp-checkpoint_4/data", "model.safetensors"))]
+    for place in places:
+        shutil.rmtree(folder / "run")
+        failed = run(f"fallocate:{place + 1}+=ENOSPC", 5)
+        assert "No space left on device" in failed.err and str(folder / "run") in failed.err, failed
+        quintet(*command)
+        assert files() == whole, (place, files() ^ whole)
+        assert (folder / "run" / "hf" / "checkpoint_4" / "model.safetensors").read_bytes() == weights, place
+
+
 def test_wrong_input(folder):
     good = jsonl(folder)
 

@@ -17,7 +17,6 @@ from moe_test import switch
 
 MPIRUN = ["mpirun", "--oversubscribe", "--allow-run-as-root"]
 ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
-SHIM = pathlib.Path(os.environ.get("QUINTET_BUILD", e2e.ROOT / "build")) / "tests" / "faults" / "libquintet_fault_shim.so"
 
 
 def command(ranks, *arguments):
@@ -56,8 +55,8 @@ def processes_of(model_dir):
 
 def with_fault(fault, model_dir, *more):
     """The words before a command line whose file operations below model_dir meet a fault (tests/faults/shim.cpp)."""
-    assert SHIM.exists(), f"{SHIM} is not built"
-    return ["env", f"LD_PRELOAD={SHIM}", f"QT_FAULT={fault}", f"QT_FAULT_DIR={model_dir}", *more,
+    assert e2e.SHIM.exists(), f"{e2e.SHIM} is not built"
+    return ["env", f"LD_PRELOAD={e2e.SHIM}", f"QT_FAULT={fault}", f"QT_FAULT_DIR={model_dir}", *more,
             f"ASAN_OPTIONS={os.environ.get('ASAN_OPTIONS', '')}:verify_asan_link_order=0:detect_leaks=0"]
 
 

@@ -2,7 +2,6 @@
 may leave."""
 
 import os
-import pathlib
 import pty
 import resource
 import shutil
@@ -13,7 +12,6 @@ import e2e
 from e2e import QUINTET, quintet, tiny, verbs
 
 ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
-SHIM = pathlib.Path(os.environ.get("QUINTET_BUILD", e2e.ROOT / "build")) / "tests/faults/libquintet_fault_shim.so"
 BYTES = {"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE, "env": ENVIRONMENT, "timeout": 240 * e2e.PATIENCE}
 
 
@@ -104,8 +102,8 @@ def test_answers_beyond_a_limit_of_the_file_are_missed(folder):
 
 
 def test_an_error_that_only_shows_at_the_end_is_reported(folder):
-    assert SHIM.exists(), f"{SHIM} is not built"
-    faults = dict(ENVIRONMENT, LD_PRELOAD=str(SHIM), QT_FAULT="close:1=EDQUOT", QT_FAULT_DIR=str(folder),
+    assert e2e.SHIM.exists(), f"{e2e.SHIM} is not built"
+    faults = dict(ENVIRONMENT, LD_PRELOAD=str(e2e.SHIM), QT_FAULT="close:1=EDQUOT", QT_FAULT_DIR=str(folder),
                   ASAN_OPTIONS="verify_asan_link_order=0:detect_leaks=0")
     with open(folder / "out", "w") as out:
         ends(["--version"], 5, "stdout", "quota", stdout=out, env=faults)
@@ -164,7 +162,7 @@ def test_training_goes_on_without_a_reader_of_stderr(folder):
 
 def test_files_that_are_not_written_to_the_end_are_reported(folder):
     """The last write and the last close of each file of summaries."""
-    assert SHIM.exists(), f"{SHIM} is not built"
+    assert e2e.SHIM.exists(), f"{e2e.SHIM} is not built"
     run = folder / "run"
     command = tiny(run, 4, "--gin.EVAL_PERIOD=4")
 
@@ -172,7 +170,7 @@ def test_files_that_are_not_written_to_the_end_are_reported(folder):
         shutil.rmtree(run, ignore_errors=True)
         (folder / "log").unlink(missing_ok=True)
         result = quintet(*command, expect=expect,
-                         environment={"LD_PRELOAD": str(SHIM), "QT_FAULT": fault, "QT_FAULT_DIR": str(watched),
+                         environment={"LD_PRELOAD": str(e2e.SHIM), "QT_FAULT": fault, "QT_FAULT_DIR": str(watched),
                                       "QT_FAULT_LOG": str(folder / "log"),
                                       "ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=0"})
         return result, [line.split(" ", 2)[1:] for line in (folder / "log").read_text().splitlines()]

@@ -11,7 +11,6 @@ import e2e
 from e2e import assert_same_run, quintet, start, steps_of, tiny, wait_for
 
 STEPS = 40
-SHIM = pathlib.Path(os.environ.get("QUINTET_BUILD", e2e.ROOT / "build")) / "tests/faults/libquintet_fault_shim.so"
 
 
 def until_step(process, model_dir, seconds=120):
@@ -101,8 +100,8 @@ def test_a_lost_terminal_and_a_limit_of_time_save(folder):
     """Both come in numbers: a shell and its terminal send SIGHUP, systemd SIGTERM with it, the system SIGXCPU every second.
 
     The process cannot save, and so not end, before it has answered all of them: its files wait at a gate."""
-    assert SHIM.exists(), f"{SHIM} is not built"
-    environment = {"LD_PRELOAD": str(SHIM), "QT_FAULT_DIR": str(folder / "run"), "QT_FAULT": "any:1+=WAIT",
+    assert e2e.SHIM.exists(), f"{e2e.SHIM} is not built"
+    environment = {"LD_PRELOAD": str(e2e.SHIM), "QT_FAULT_DIR": str(folder / "run"), "QT_FAULT": "any:1+=WAIT",
                    "QT_FAULT_GATE": str(folder / "gate"),
                    "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
     last = -1
