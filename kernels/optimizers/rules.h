@@ -55,7 +55,7 @@ struct Use {
 /// The parameter takes what the chain made of its gradient.
 struct Apply {
   static constexpr int kStates = 0;
-  static constexpr bool kUpdatesParam = true;
+  using UpdatesParam = void;
   QT_RULE void operator()(float& g, Number& x) const { x.param += g; }
 };
 
@@ -175,6 +175,13 @@ struct Ema {
   }
 };
 
+/// first: the noise, as it was drawn.
+struct AddNoise {
+  float deviation;
+  static constexpr int kStates = 1;
+  QT_RULE void operator()(float& g, Number& x) const { g += deviation * x.first; }
+};
+
 struct ZeroNans {
   static constexpr int kStates = 0;
   QT_RULE void operator()(float& g, Number& x) const {
@@ -234,12 +241,12 @@ struct TrustRatio {
 using UpdateRule =
     std::variant<rules::Use, rules::Apply, rules::Zero, rules::Decay, rules::Trace, rules::Lion,
                  rules::Adam, rules::Belief, rules::Yogi, rules::RectifiedAdam, rules::RootOfSum,
-                 rules::Rms, rules::StandardDeviation, rules::Ema, rules::ZeroNans,
+                 rules::Rms, rules::StandardDeviation, rules::Ema, rules::ZeroNans, rules::AddNoise,
                  rules::Accumulate, rules::Amos, rules::TrustRatio>;
 
 template <typename Rule>
 concept UpdatesParam = requires {
-  Rule::kUpdatesParam;
+  typename Rule::UpdatesParam;
 };
 template <typename Rule>
 concept TakesSquares = requires(const Rule& rule, const double* squares) {

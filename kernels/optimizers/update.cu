@@ -33,7 +33,7 @@ struct UsedGradient {
 struct Adam {
   cpu::AdamStep s;
   static constexpr int kStates = 2;
-  static constexpr bool kUpdatesParam = true;
+  using UpdatesParam = void;
   __device__ void operator()(float g, Number& x) const {
     x.first = s.b1 * x.first + s.one_minus_b1 * g;
     x.second = s.b2 * x.second + s.one_minus_b2 * (g * g);
@@ -46,7 +46,7 @@ struct Adam {
 struct Lion {
   cpu::LionStep s;
   static constexpr int kStates = 1;
-  static constexpr bool kUpdatesParam = true;
+  using UpdatesParam = void;
   __device__ void operator()(float g, Number& x) const {
     // Products rounded apart, as in the reference: the sign of a sum near zero must be the same.
     const float blend = __fadd_rn(__fmul_rn(s.one_minus_b1, g), __fmul_rn(s.b1, x.first));
@@ -61,7 +61,7 @@ template <bool kMomentum>
 struct Sgd {
   cpu::SgdStep s;
   static constexpr int kStates = kMomentum ? 1 : 0;
-  static constexpr bool kUpdatesParam = true;
+  using UpdatesParam = void;
   __device__ void operator()(float g, Number& x) const {
     float direction = g;
     if constexpr (kMomentum) {

@@ -195,6 +195,7 @@ TEST_F(Updates, RulesAreThoseOfTheCpu) {
       rules::Rms{0.9f, 0.1f, 1e-3f},
       rules::StandardDeviation{0.9f, 0.1f, 1.0f},
       rules::Ema{0.9f, 0.1f, 1.5f},
+      rules::AddNoise{0.3f},
       rules::ZeroNans{},
       rules::Accumulate{3, true, false},
       rules::Accumulate{3, false, true},

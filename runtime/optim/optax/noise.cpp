@@ -39,8 +39,6 @@ class RunningNoise final : public Running {
   explicit RunningNoise(const NoiseOptions& options) : what_(options) {}
 
   void init(std::span<const ParamSlot> params) override {
-    QT_CHECK(Device::current().is_cpu(),
-             "optax.add_noise has no kernel for a GPU: --optimizer_offload has the host update");
     count_ = host_count();
     const int64_t words[] = {2};
     key_ = zero_state(DType::u32, words, Device::cpu());
@@ -57,16 +55,18 @@ class RunningNoise final : public Running {
     const auto t = static_cast<float>(++count_.count());
     const float deviation = std::sqrt(f32(what_.eta) / std::pow(t, f32(what_.gamma)));
     const Key sample = split_at(key(), 1);
-    for (size_t i = 0; i < updates.params.size(); ++i) {
+    const std::vector<UpdateArrays> arrays = arrays_of(updates);
+    for (size_t i = 0; i < arrays.size(); ++i) {
+      std::vector<float> noise(static_cast<size_t>(arrays[i].n));
       const Key leaf = split_at(sample, leaves_[i]);
-      std::vector<float> noise;
       for_each_run(updates.params[i].param, [&](int64_t offset, int64_t element, int64_t length) {
-        noise.resize(static_cast<size_t>(length));
-        fill_normal(leaf, static_cast<uint64_t>(element), noise);
-        float* gradient = updates.gradients[i] + offset;
-        for (int64_t k = 0; k < length; ++k)
-          gradient[k] += deviation * noise[static_cast<size_t>(k)];
+        fill_normal(
+            leaf, static_cast<uint64_t>(element),
+            std::span(noise).subspan(static_cast<size_t>(offset), static_cast<size_t>(length)));
       });
+      UpdateArrays array = arrays[i];
+      array.first = on_device(i, noise);
+      run_rule({&array, 1}, {rules::AddNoise{deviation}}, updates.args.control);
     }
     set_key(split_at(key(), 0));
     updates.changed();
@@ -99,10 +99,22 @@ class RunningNoise final : public Running {
     auto* words = key_.view.data<uint32_t>();
     words[0] = key.a, words[1] = key.b;
   }
+  /// Drawn by the host in any case: the numbers are the same on all devices.
+  float* on_device(size_t i, std::vector<float>& noise) {
+    Device& device = Device::current();
+    if (device.is_cpu()) return noise.data();
+    const auto bytes = static_cast<int64_t>(noise.size() * sizeof(float));
+    copies_.resize(leaves_.size());
+    if (copies_[i] == nullptr) copies_[i] = device.memory().allocate(std::max<int64_t>(bytes, 1));
+    device.copy_in(copies_[i].get(), noise.data(), bytes);
+    return reinterpret_cast<float*>(copies_[i].get());
+  }
+
   const NoiseOptions& what_;
   StateBuffer count_, key_;
   Key before_;                  // the key of the last update
   std::vector<size_t> leaves_;  // of each parameter, in JAX's order
+  std::vector<Buffer> copies_;  // of noise, in a device's memory
 };
 
 }  // namespace
