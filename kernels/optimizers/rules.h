@@ -138,6 +138,18 @@ struct RectifiedAdam {
   }
 };
 
+/// second: the largest gradient, forgotten slowly.
+struct Adamax {
+  cpu::AdamStep s;
+  static constexpr int kStates = 2;
+  QT_RULE void operator()(float& g, Number& x) const {
+    const float size = std::abs(g) + s.eps, before = s.b2 * x.second;
+    x.first = s.one_minus_b1 * g + s.b1 * x.first;
+    x.second = size > before ? size : before;
+    g = s.mu_use * x.first / x.second;
+  }
+};
+
 struct RootOfSum {
   float eps;
   static constexpr int kStates = 1;
@@ -238,11 +250,11 @@ struct TrustRatio {
 
 }  // namespace rules
 
-using UpdateRule =
-    std::variant<rules::Use, rules::Apply, rules::Zero, rules::Decay, rules::Trace, rules::Lion,
-                 rules::Adam, rules::Belief, rules::Yogi, rules::RectifiedAdam, rules::RootOfSum,
-                 rules::Rms, rules::StandardDeviation, rules::Ema, rules::ZeroNans, rules::AddNoise,
-                 rules::Accumulate, rules::Amos, rules::TrustRatio>;
+using UpdateRule = std::variant<rules::Use, rules::Apply, rules::Zero, rules::Decay, rules::Trace,
+                                rules::Lion, rules::Adam, rules::Belief, rules::Yogi,
+                                rules::RectifiedAdam, rules::Adamax, rules::RootOfSum, rules::Rms,
+                                rules::StandardDeviation, rules::Ema, rules::ZeroNans,
+                                rules::AddNoise, rules::Accumulate, rules::Amos, rules::TrustRatio>;
 
 template <typename Rule>
 concept UpdatesParam = requires {

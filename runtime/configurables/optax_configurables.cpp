@@ -286,6 +286,16 @@ void add_moments(Registry& r) {
       .arg("eps_root", &RadamOptions::eps_root)
       .arg("threshold", &RadamOptions::threshold)
       .arg("nesterov", &RadamOptions::nesterov);
+  using X = WithRate<AdamaxOptions>;
+  transformation<X>(r, "adamax", adamax)
+      .required("learning_rate", &X::learning_rate)
+      .arg("b1", &X::b1)
+      .arg("b2", &X::b2)
+      .arg("eps", &X::eps);
+  transformation<AdamaxOptions>(r, "scale_by_adamax", scale_by_adamax)
+      .arg("b1", &AdamaxOptions::b1)
+      .arg("b2", &AdamaxOptions::b2)
+      .arg("eps", &AdamaxOptions::eps);
   transformation<EmaOptions>(r, "ema", ema)
       .required("decay", &EmaOptions::decay)
       .arg("debias", &EmaOptions::debias)

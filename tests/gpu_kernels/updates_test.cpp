@@ -191,6 +191,7 @@ TEST_F(Updates, RulesAreThoseOfTheCpu) {
       rules::Yogi{kAdam},
       rules::RectifiedAdam{kAdam, 0.3f},
       rules::RectifiedAdam{kAdam, 0},
+      rules::Adamax{kAdam},
       rules::RootOfSum{1e-3f},
       rules::Rms{0.9f, 0.1f, 1e-3f},
       rules::StandardDeviation{0.9f, 0.1f, 1.0f},

@@ -92,6 +92,7 @@ CASES = {
     'sgd_accumulator_bfloat16': optimizer(
         'sgd', RATE + ['momentum = 0.9', "accumulator_dtype = 'bfloat16'"],
         lambda: optax.sgd(0.01, momentum=0.9, accumulator_dtype=jnp.bfloat16)),
+    'adamax': chain('@optax.adamax()', 'optax.adamax.learning_rate = 0.01\n', lambda: optax.chain(optax.adamax(0.01))),
     'ema': chain('@optax.ema(), @optax.sgd()', 'optax.ema.decay = 0.9\n' + SGD,
                  lambda: optax.chain(optax.ema(0.9), optax.sgd(0.1))),
     'masked': chain('@optax.masked()', "optax.masked.inner = @optax.adam()\noptax.masked.mask = 'kernel'\n" + ADAM,

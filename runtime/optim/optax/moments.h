@@ -117,6 +117,21 @@ inline TransformationPtr radam(const WithRate<RadamOptions>& o) {
   return chain({scale_by_radam(o), scale_by_learning_rate(o.learning_rate)});
 }
 
+struct AdamaxOptions {
+  double b1 = 0.9, b2 = 0.999, eps = 1e-8;
+};
+inline TransformationPtr scale_by_adamax(const AdamaxOptions& o) {
+  check_rate(o.b1, "scale_by_adamax: b1");
+  check_rate(o.b2, "scale_by_adamax: b2");
+  const AdamOptions numbers{o.b1, o.b2, o.eps};
+  return elementwise({.slots = {{"mu"}, {"nu"}}, .counts = true, .step = [=](int32_t count) {
+                        return RuleStep{rules::Adamax{adam_step(numbers, count)}};
+                      }});
+}
+inline TransformationPtr adamax(const WithRate<AdamaxOptions>& o) {
+  return chain({scale_by_adamax(o), scale_by_learning_rate(o.learning_rate)});
+}
+
 struct EmaOptions {
   double decay = 0.0;
   bool debias = true;
