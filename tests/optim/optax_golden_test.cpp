@@ -1,8 +1,6 @@
 // Every case of fixtures optax/ as its gin text makes it: parameters after 1, 10 and 100 updates and the whole state,
 // in one piece, cut over ranks, and gone on with from a checkpoint's state.
 
-#include <omp.h>
-
 #include <barrier>
 #include <thread>
 
@@ -12,6 +10,7 @@
 #include "runtime/optim/schedules.h"
 #include "tests/harness/device.h"
 #include "tests/harness/fixtures.h"
+#include "tests/harness/threads.h"
 
 namespace quintet {
 namespace {
@@ -201,7 +200,11 @@ class Comparison {
   Json atol_;
 };
 
-bool has_fixtures() { return std::filesystem::exists(fixture_root() / "optax/cases.json"); }
+/// The arrays are too small for more than one thread.
+bool has_fixtures() {
+  testing::use_threads(1);
+  return std::filesystem::exists(fixture_root() / "optax/cases.json");
+}
 
 TEST(Optax, EveryCaseIsTheReferences) {
   if (!has_fixtures()) GTEST_SKIP();
@@ -251,7 +254,7 @@ class TwoRanks {
     std::array<std::thread, 2> threads;
     for (size_t rank = 0; rank < 2; ++rank)
       threads[rank] = std::thread([&, rank] {
-        omp_set_num_threads(1);
+        testing::use_threads(1);
         Side side(*this, rank);
         body(static_cast<int>(rank), side);
       });
