@@ -47,7 +47,9 @@ void print_usage(std::FILE* stream) {
   fmt::print(stream, "\nExamples:\n");
   for (const Verb& verb : kVerbs) fmt::print(stream, "  {}\n", verb.example);
   fmt::print(stream,
-             "\n'quintet VERB --help' shows a verb's flags; 'quintet --version' what was built.\n");
+             "\n'quintet VERB --help' shows a verb's flags; 'quintet --version' what was built.\n"
+             "Of the environment: NO_COLOR, OMP_NUM_THREADS, QUINTET_PROGRESS, QUINTET_CONFIGS, "
+             "QUINTET_PATH_MAP.\n");
 }
 
 int run_verb(const Verb& verb, std::span<char* const> args) {

@@ -33,7 +33,7 @@ void ResultFormat::print_object(std::string_view json) const {
 
 void ResultFormat::print_text(std::string_view text) const {
   if (is_json()) return;
-  flush_output();  // text does not land in a line of the results
+  if (format_ == "auto") flush_output();  // text does not land in a line of the results
   fmt::print(format_ == "auto" ? stderr : stdout, "{}", text);
 }
 

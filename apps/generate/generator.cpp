@@ -13,11 +13,13 @@
 
 #include "apps/generate/embedder.h"
 #include "apps/generate/token_ids.h"
+#include "apps/interactive/lines.h"
 #include "apps/model/predictor.h"
 #include "apps/model/text_model.h"
 #include "apps/process/inference_ranks.h"
 #include "apps/process/output.h"
 #include "apps/process/progress.h"
+#include "apps/process/signals.h"
 #include "data/vocabularies/text_stream.h"
 #include "runtime/base/formats/json.h"
 
@@ -225,11 +227,19 @@ class Generator {
 
 using Answer = std::function<void(std::span<const std::string>)>;
 
+/// Ctrl-C takes back what is typed; another signal ends it.
 void answer_interactively(const Answer& answer) {
-  fmt::print(stderr, "One input a line; Ctrl-D ends.\n");
+  StopRequests stop({});
+  stop.let_interrupts_stop_commands();
+  fmt::print(stderr, "One input a line; Ctrl-C takes a line back, Ctrl-D ends.\n");
+  const auto lines = lines_of(STDIN_FILENO, [&] { return stop.reason().has_value(); });
   std::string line;
-  while (fmt::print(stderr, "> "), std::fflush(stderr), std::getline(std::cin, line))
-    if (!line.empty()) answer(std::span(&line, 1));
+  for (;;) {
+    const Lines::Kind kind = lines->next("> ", line);
+    if (kind == Lines::Kind::line && !line.empty()) answer(std::span(&line, 1));
+    if (kind == Lines::Kind::end) break;
+    if (stop.reason() && !stop.take_interrupt()) break;
+  }
   fmt::print(stderr, "\n");
 }
 

@@ -35,7 +35,7 @@ SHORT = f"""#!/usr/bin/env bash
 if [ "$1" = train ] && ! [[ "$* " =~ STEPS(_RELATIVE)?=[0-9]{{1,2}}\\  ]]; then
   set -- "$@" --gin.TRAIN_STEPS=10 --gin.WARMUP_STEPS=2
 fi
-if [ "$1" = finetune ] && ! [[ "$* " =~ --(steps|dry_run) ]]; then set -- "$@" --steps=2; fi
+if [ "$1" = finetune ] && ! [[ "$* " =~ --(steps|epochs|dry_run) ]]; then set -- "$@" --steps=2; fi
 exec {shlex.quote(QUINTET)} "$@"
 """
 

@@ -250,10 +250,10 @@ def test_a_line_that_is_wrong_says_what_was_expected_and_the_next_is_read(folder
 class Terminal:
     """The program on a terminal of its own."""
 
-    def __init__(self, *arguments, environment=None, errors=None):
+    def __init__(self, *arguments, environment=None, errors=None, verb="interactive"):
         self.ours, theirs = pty.openpty()
         environment = environment or {}
-        self.process = subprocess.Popen([QUINTET, "interactive", *map(str, arguments)], stdin=theirs, stdout=theirs, stderr=errors or theirs,
+        self.process = subprocess.Popen([QUINTET, verb, *map(str, arguments)], stdin=theirs, stdout=theirs, stderr=errors or theirs,
                                         env=dict(os.environ, OMP_NUM_THREADS="1", TERM="xterm", **environment), start_new_session=True,
                                         preexec_fn=lambda: __import__("fcntl").ioctl(0, __import__("termios").TIOCSCTTY, 0))
         os.close(theirs)
@@ -322,6 +322,23 @@ def test_a_terminal_has_history_and_ctrl_c_stops_the_command_alone(folder):
     again.type("\x1b[A\x1b[A\n")
     again.until("2 é => ö", f"step {step + 2}", "quintet> ")
     again.end()
+
+
+def test_typed_inputs_of_generate_are_edited_and_taken_back(folder):
+    if b"libedit" not in subprocess.run(["ldd", QUINTET], capture_output=True).stdout:
+        e2e.skip("the program was built without libedit")
+    quintet(*tiny(folder / "run", 4))
+    terminal = Terminal(folder / "run", "--max_tokens=2", environment={"XDG_CACHE_HOME": str(folder)}, verb="generate")
+    terminal.until("Ctrl-D ends", "> ")
+    terminal.type("words: 12\n")
+    terminal.until("words: 12", "> ")
+    terminal.type("half a line")
+    terminal.until("half a line")
+    terminal.type("\x03")
+    terminal.until("> ")
+    terminal.type("\x1b[A\n")  # the line before
+    terminal.until("words: 12", "\n", "> ")
+    terminal.end()
 
 
 def test_on_a_terminal_lines_are_read_without_libedit_too(folder):
