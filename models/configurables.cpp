@@ -76,33 +76,32 @@ void add_model_methods(gin::Registry& registry, const std::string& model) {
 
 namespace {
 
-/// Of scalable_t5, where it is True unless bound. The function is the same, the parameters are stacked.
-void refuse_scan_layers(T5Config&, const gin::Value& value, const gin::Where& where) {
-  QT_CHECK(
-      !gin::as<bool>(value, where),
-      "{}: the parameters of scanned layers are stacked, which this network has not; bind False",
-      where.text);
+/// scalable_t5's, which umT5 has too.
+struct ScalableT5Config : T5Config, ScalableLayers {};
+
+T5Module scalable_network(ScalableT5Config config) {
+  QT_CHECK(config.param_scan_axis == 0 || config.param_scan_axis == 1,
+           "T5Config.param_scan_axis: expected 0 or 1, found {}", config.param_scan_axis);
+  config.scalable = static_cast<const ScalableLayers&>(config);
+  config.shared_relative_position_bias = false;
+  return {config};
 }
 
 void add_networks(gin::Registry& registry) {
-  for (const std::string module : {"t5x.examples.t5.network", "t5x.contrib.gpu.t5.network",
-                                   "t5x.examples.scalable_t5.network"}) {
-    const bool scalable = module.ends_with("scalable_t5.network");  // umT5's
-    auto config = registry.add_struct<T5Config>(module + ".T5Config");
+  const auto add = [&]<typename Config>(const std::string& module, T5Module (*network)(Config)) {
+    auto config = registry.add_struct<Config>(module + ".T5Config");
     add_common(config);
     config.arg("num_encoder_layers", &T5Config::num_encoder_layers)
         .arg("num_decoder_layers", &T5Config::num_decoder_layers);
-    if (module.starts_with("t5x.contrib.gpu."))
-      config.arg("scale_attn_logits", &T5Config::scale_attn_logits);
-    if (scalable)
-      config.arg_with("scan_layers", false, refuse_scan_layers).accepted("param_scan_axis", 1);
-    registry.add_function(module + ".Transformer",
-                          [scalable](T5Config c) {
-                            c.shared_relative_position_bias = !scalable;
-                            return T5Module{c};
-                          },
-                          {{"config"}});
-  }
+    registry.add_function(module + ".Transformer", network, {{"config"}});
+    return config;
+  };
+  T5Module (*const t5)(T5Config) = [](T5Config config) { return T5Module{std::move(config)}; };
+  add("t5x.examples.t5.network", t5);
+  add("t5x.contrib.gpu.t5.network", t5).arg("scale_attn_logits", &T5Config::scale_attn_logits);
+  add("t5x.examples.scalable_t5.network", &scalable_network)
+      .arg("scan_layers", &ScalableLayers::scan_layers)
+      .arg("param_scan_axis", &ScalableLayers::param_scan_axis);
   const std::string module = "t5x.examples.decoder_only.network";
   auto config = registry.add_struct<TransformerConfig>(module + ".TransformerConfig");
   add_common(config);

@@ -112,9 +112,10 @@ MlpBlock::MlpBlock(const Scope& scope, const LayerConfig& config)
            "mlp_activations: expected one or two names, found {}", activations.size());
   const bool gated = activations.size() == 2;
   const Initializer initial = with_scale(config, t5_init::mlp_kernel());
-  wi_0 = (scope / (gated ? "wi_0" : "wi")).param("kernel", {embed, mlp}, initial);
-  if (gated) wi_1 = (scope / "wi_1").param("kernel", {embed, mlp}, initial);
-  wo = (scope / "wo").param("kernel", {mlp, embed}, initial);
+  const bool in_stack = config.scalable && config.scalable->scan_layers;
+  wi_0 = (scope / (gated ? "wi_0" : "wi")).param("kernel", {embed, mlp}, initial, in_stack);
+  if (gated) wi_1 = (scope / "wi_1").param("kernel", {embed, mlp}, initial, in_stack);
+  wo = (scope / "wo").param("kernel", {mlp, embed}, initial, in_stack);
 }
 
 Tensor MlpBlock::operator()(const Tensor& x, const Context& context) const {
@@ -139,12 +140,13 @@ Attention::Attention(const Scope& scope, const LayerConfig& config)
   const Axis embed{axis::kEmbed, config.emb_dim};
   const Axis joined{axis::kJoinedKv, config.joined_kv()};
   const Initializer initial = with_scale(config, t5_init::attention_kernel());
+  const bool heads_apart = config.scalable.has_value();
   query = (scope / "query")
               .param("kernel", {embed, joined},
-                     with_scale(config, t5_init::query_kernel(config.head_dim)));
-  key = (scope / "key").param("kernel", {embed, joined}, initial);
-  value = (scope / "value").param("kernel", {embed, joined}, initial);
-  out = (scope / "out").param("kernel", {joined, embed}, initial);
+                     with_scale(config, t5_init::query_kernel(config.head_dim)), heads_apart);
+  key = (scope / "key").param("kernel", {embed, joined}, initial, heads_apart);
+  value = (scope / "value").param("kernel", {embed, joined}, initial, heads_apart);
+  out = (scope / "out").param("kernel", {joined, embed}, initial, heads_apart);
 }
 
 Tensor Attention::operator()(const Tensor& x, const Tensor& memory, const ops::AttentionMask& mask,

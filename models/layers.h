@@ -2,6 +2,8 @@
 // The parts T5-family networks are made of, after t5x/examples/t5/layers.py. A part holds its
 // parameters and is called like a function; it knows nothing of devices or ranks.
 
+#include <optional>
+
 #include "kernels/step_keys.h"
 #include "runtime/ops/ops.h"
 #include "runtime/tensor/parameters.h"
@@ -17,6 +19,13 @@ struct Context {
   std::vector<LayerRouting>* routings = nullptr;  // where sparse layers leave what losses need
 };
 
+/// What T5X's scalable_t5 stores otherwise than t5: heads on an axis of their own, and with scan_layers an array of
+/// all layers of a stack. Here a layer has its own arrays and heads are joined; checkpoints of T5X have its form.
+struct ScalableLayers {
+  bool scan_layers = true;
+  int64_t param_scan_axis = 1;
+};
+
 /// Sizes and choices that layers share; the network configurations are made of it.
 struct LayerConfig {
   int64_t emb_dim = 512;
@@ -25,9 +34,10 @@ struct LayerConfig {
   int64_t mlp_dim = 2048;
   std::vector<std::string> mlp_activations = {"relu"};
   double dropout_rate = 0.1;
-  int64_t num_buckets = 32;                   // of the relative position bias
-  int64_t max_distance = 128;                 // from which on all keys share a bucket
-  bool shared_relative_position_bias = true;  // by a stack's layers; else each has a table
+  int64_t num_buckets = 32;                     // of the relative position bias
+  int64_t max_distance = 128;                   // from which on all keys share a bucket
+  bool shared_relative_position_bias = true;    // by a stack's layers; else each has a table
+  std::optional<ScalableLayers> scalable = {};  // T5X keeps the layers as its scalable_t5 does
   double init_scale = 1;  // initial variance of matrices, times this; flaxformer's SCALE
   bool scale_attn_logits =
       false;  // scores divided by sqrt(head_dim); T5X's contrib.gpu has the choice

@@ -47,10 +47,12 @@ Projection make_projection(const ModelSpec& spec, Param embedding, Param dense) 
           spec.logit_scale()};
 }
 
-bool wants_remat(const std::string& policy) {
-  QT_CHECK(policy == "none" || policy == "full",
-           "remat_policy: expected 'none' or 'full', found '{}'", policy);
-  return policy == "full";
+Remat remat_of(const std::string& policy) {
+  if (policy == "none") return Remat::kNone;
+  if (policy == "minimal") return Remat::kMinimal;
+  QT_CHECK(policy == "full", "remat_policy: expected 'none', 'minimal' or 'full', found '{}'",
+           policy);
+  return Remat::kFull;
 }
 
 constexpr int64_t kMostLayers = 10'000;  // ten times the deepest Transformer published
@@ -71,9 +73,9 @@ void check_sizes(const LayerConfig& config, std::initializer_list<NamedLayers> s
 
 using LayerFunction = std::function<Tensor(const Tensors&, LayerRouting*)>;
 
-/// Runs one layer; if `again`, keeps only its inputs and computes it again for the backward pass. A
-/// sparse layer's routing goes to the context.
-Tensor run_layer(bool again, const Tensors& in, const Context& context, LayerFunction layer) {
+/// Runs one layer, of which remat computes some or all again for the backward pass. A sparse layer's
+/// routing goes to the context.
+Tensor run_layer(Remat policy, const Tensors& in, const Context& context, LayerFunction layer) {
   const auto run = [layer = std::move(layer)](const Tensors& x) {
     LayerRouting routing;
     Tensors out{layer(x, &routing)};
@@ -81,7 +83,7 @@ Tensor run_layer(bool again, const Tensors& in, const Context& context, LayerFun
       for (const Tensor& t : routing.tensors()) out.push_back(t);
     return out;
   };
-  const Tensors out = again ? remat(run, in) : run(in);
+  const Tensors out = policy == Remat::kNone ? run(in) : remat(run, in, policy == Remat::kMinimal);
   if (out.size() > 1 && context.routings != nullptr)
     context.routings->push_back({out[1], out[2], out[3], out[4]});
   return out[0];
@@ -143,7 +145,7 @@ Tensor EncoderLayer::operator()(const Tensor& x, const ops::AttentionMask& mask,
       token_mask, context, routing);
 }
 
-Encoder::Encoder(const Scope& scope, const StackSpec& spec, bool remat)
+Encoder::Encoder(const Scope& scope, const StackSpec& spec, Remat remat)
     : input_dropout_(scope, "input_dropout", spec.layer.dropout_rate),
       output_dropout_(scope, "output_dropout", spec.layer.dropout_rate, false),
       relative_biases_(relative_bias_tables(scope, spec)),
@@ -195,7 +197,7 @@ Tensor DecoderLayer::operator()(const Tensor& x, const Tensor& encoded,
   return feed_forward(std::move(attended), token_mask, context, routing);
 }
 
-Decoder::Decoder(const Scope& scope, const StackSpec& spec, bool remat)
+Decoder::Decoder(const Scope& scope, const StackSpec& spec, Remat remat)
     : input_dropout_(scope, "input_dropout", spec.layer.dropout_rate),
       output_dropout_(scope, "output_dropout", spec.layer.dropout_rate),
       relative_biases_(relative_bias_tables(scope, spec)),
@@ -229,9 +231,9 @@ Transformer::Transformer(const Scope& scope, const T5Config& config)
       decoder_embedding_(config.separate_embeddings
                              ? embedding_table(scope / "decoder", config.vocab_size, config.emb_dim)
                              : encoder_embedding_),
-      encoder_(scope / "encoder", *spec_.encoder, wants_remat(config.remat_policy)) {
+      encoder_(scope / "encoder", *spec_.encoder, remat_of(config.remat_policy)) {
   if (spec_.encoder_only()) return;
-  decoder_.emplace(scope / "decoder", spec_.decoder, wants_remat(config.remat_policy));
+  decoder_.emplace(scope / "decoder", spec_.decoder, remat_of(config.remat_policy));
   if (!config.logits_via_embedding)
     logits_dense_ = logits_kernel(scope / "decoder", config.vocab_size, config);
 }
@@ -262,7 +264,7 @@ Projection Transformer::projection() const {
 DecoderOnlyTransformer::DecoderOnlyTransformer(const Scope& scope, const TransformerConfig& config)
     : spec_((check_sizes(config, {{"num_layers", config.num_layers}}), spec_of(config))),
       embedding_(embedding_table(scope / "decoder", config.vocab_size, config.emb_dim)),
-      decoder_(scope / "decoder", spec_.decoder, wants_remat(config.remat_policy)) {
+      decoder_(scope / "decoder", spec_.decoder, remat_of(config.remat_policy)) {
   if (!config.logits_via_embedding)
     logits_dense_ = logits_kernel(scope / "decoder", config.vocab_size, config);
 }

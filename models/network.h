@@ -21,7 +21,7 @@ struct T5Config : LayerConfig {
   int64_t num_encoder_layers = 6;
   int64_t num_decoder_layers = 6;
   bool logits_via_embedding = false;
-  std::string remat_policy = "none";  // or "full": layers are computed again for the backward pass
+  std::string remat_policy = "none";           // as T5X's; see Remat
   SparseStack sparse_encoder, sparse_decoder;  // layers that are mixtures of experts
   bool masks_padding = false;        // flaxformer: padding enters attention and MLP as zeros
   bool separate_embeddings = false;  // flaxformer: encoder and decoder have a table each
@@ -36,6 +36,10 @@ struct TransformerConfig : LayerConfig {
   std::string remat_policy = "none";
   SparseStack sparse;
 };
+
+/// What of a layer is computed again for the backward pass, so that it needs no memory until then: nothing;
+/// all but products with parameters; everything.
+enum class Remat { kNone, kMinimal, kFull };
 
 /// Where the output projection is and how logits are scaled.
 struct Projection {
@@ -82,7 +86,7 @@ struct EncoderLayer {
 
 class Encoder {
  public:
-  Encoder(const Scope& scope, const StackSpec& spec, bool remat);
+  Encoder(const Scope& scope, const StackSpec& spec, Remat remat);
   /// x: embedded tokens [batch, length, embed]; segments: int32 [batch, length], 0 is padding.
   Tensor operator()(const Tensor& x, const Tensor& segments, const Context& context) const;
 
@@ -91,7 +95,8 @@ class Encoder {
   std::vector<Param> relative_biases_;  // one for all layers, or one a layer
   std::deque<EncoderLayer> layers_;
   RmsNorm encoder_norm_;
-  bool remat_, masks_padding_;
+  Remat remat_;
+  bool masks_padding_;
 };
 
 struct DecoderLayer {
@@ -113,7 +118,7 @@ struct DecoderLayer {
 
 class Decoder {
  public:
-  Decoder(const Scope& scope, const StackSpec& spec, bool remat);
+  Decoder(const Scope& scope, const StackSpec& spec, Remat remat);
   /// x: embedded tokens [batch, length, embed]; masks as in T5X's make_decoder_mask; token_mask int32
   /// [batch, length], 0 for tokens that enter attention and MLP as zeros, or absent.
   Tensor operator()(const Tensor& x, const Tensor& encoded, const ops::AttentionMask& self_mask,
@@ -125,7 +130,7 @@ class Decoder {
   std::vector<Param> relative_biases_;  // one for all layers, or one a layer
   std::deque<DecoderLayer> layers_;
   RmsNorm decoder_norm_;
-  bool remat_;
+  Remat remat_;
 };
 
 class Transformer {

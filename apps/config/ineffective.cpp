@@ -54,6 +54,7 @@ std::vector<Row> rows_of_training() {
        "data are read by utils.get_training_eval_datasets alone; tasks of your own are written in "
        "gin",
        is_named(kTrainEvalDatasets)},
+      {{kTrainEvalDatasets}, "deterministic", kWarned, "data are deterministic in every run"},
       {{kTrain}, "prepare_train_iter_fn", kRemoved, removed},
       {{kTrain}, "training_eval_average_metrics", kRemoved, removed},
       {{kTrain}, "use_jax_array", kRemoved, removed},
@@ -154,7 +155,6 @@ std::vector<Row> rows_of_models() {
        kWarned,
        "logits of attention are float32",
        is_one_of({true})},
-      {{examples + "scalable_t5" + t5}, "param_scan_axis", kWarned, "layers are not scanned"},
       {{beams, sampling},
        "num_decodes",
        kWarned,

@@ -112,7 +112,8 @@ void register_train(gin::Registry& registry, std::function<gin::Value(const gin:
   registry.add("t5x.train.train", params, std::move(run));
   const auto no_effect = [](const gin::Arguments&) -> gin::Value { return {}; };
   // train passes its own; evaluate with a training_evaluator_cls reads it.
-  registry.add("t5x.utils.get_training_eval_datasets", {{"eval_steps", none}}, no_effect);
+  registry.add("t5x.utils.get_training_eval_datasets",
+               {{"eval_steps", none}, {"deterministic", false}}, no_effect);
   for (const char* name : {"t5x.utils.get_dataset", "t5x.utils.verify_matching_vocabs",
                            "t5x.utils.TrainStateInitializer", "t5x.gin_utils.summarize_gin_config"})
     if (registry.find(name) == nullptr) registry.add(name, {}, no_effect);

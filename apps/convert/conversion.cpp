@@ -5,6 +5,7 @@
 
 #include "apps/convert/compare_models.h"
 #include "apps/convert/model_source.h"
+#include "apps/convert/t5x_stacking.h"
 #include "apps/flags/command_line.h"
 #include "apps/input/run_vocabularies.h"
 #include "apps/process/progress.h"
@@ -53,10 +54,12 @@ std::string state_json_of(const ModelSource& source) {
       .dump();
 }
 
+/// As --scan_axis says it, or else the model's own.
 std::optional<t5x::Stacking> stacking_of(const ConversionFlags& flags, const ModelSource& source) {
-  if (!flags.scan_axis) return std::nullopt;
-  const LayerConfig& layer = source.trained.model->model->spec().decoder.layer;
-  return t5x::Stacking{*flags.scan_axis, layer.num_heads};
+  if (flags.format != "t5x") return std::nullopt;
+  const ModelSpec& spec = source.trained.model->model->spec();
+  if (!flags.scan_axis) return t5x_stacking(spec);
+  return t5x::Stacking{*flags.scan_axis, spec.decoder.layer.num_heads};
 }
 
 WriteRequest request_of(const ConversionFlags& flags, const ModelSource& source,

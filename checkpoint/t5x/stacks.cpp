@@ -15,14 +15,14 @@ using Shape = std::vector<int64_t>;
 struct Stack {
   std::vector<std::string> layers;  // their names, in order
   Shape layer_shape;                // of one of them: heads apart, 1 on the layers' axis
-  size_t axis = 0;                  // of the layers
+  std::optional<size_t> axis;       // of the layers; none: there is one
 };
 
 /// Where an array of a layer goes.
 struct Place {
   std::string ending;  // of the name
   Shape layer_shape;
-  size_t axis = 0;
+  std::optional<size_t> axis = {};
 };
 
 /// A layer's array: "<before>encoder/layers_3/<rest>".
@@ -39,6 +39,9 @@ struct LayerName {
   std::string stacked(const std::string& ending) const {
     return fmt::format("{}{}/{}/{}", before, stack, stack, ending);
   }
+  std::string apart(const std::string& ending) const {
+    return fmt::format("{}{}/layers_{}/{}", before, stack, layer, ending);
+  }
 };
 
 class StackReader final : public CheckpointReader {
@@ -52,7 +55,7 @@ class StackReader final : public CheckpointReader {
       else
         tensors_[name] = tensor;
     }
-    check_whole();
+    if (stacking_.axis) check_whole();
   }
 
   int64_t file_bytes() const override { return layers_->file_bytes(); }
@@ -75,10 +78,12 @@ class StackReader final : public CheckpointReader {
     const auto found = stacks_.find(region.name);
     if (found == stacks_.end()) return layers_->read(region, target);
     const Stack& stack = found->second;
-    for (int64_t i = 0; i < region.sizes[stack.axis]; ++i) {
+    const int64_t first = stack.axis ? region.origin[*stack.axis] : 0;
+    const int64_t count = stack.axis ? region.sizes[*stack.axis] : 1;
+    for (int64_t at = first; at < first + count; ++at) {
       Block block{Shape(stack.layer_shape.size()), stack.layer_shape};
-      block.origin[stack.axis] = region.origin[stack.axis] + i;
-      const std::string& name = stack.layers[static_cast<size_t>(block.origin[stack.axis])];
+      if (stack.axis) block.origin[*stack.axis] = at;
+      const std::string& name = stack.layers[static_cast<size_t>(at)];
       const StoredTensor& stored = layers_->tensors().at(name);
       HostArray layer(stored.dtype, stored.shape);
       layers_->read({name, Shape(stored.shape.size()), stored.shape}, layer.bytes.data());
@@ -104,9 +109,9 @@ class StackReader final : public CheckpointReader {
 
   void add(const LayerName& of, const std::string& name, const StoredTensor& tensor) {
     const Place place = place_of(of, name, tensor.shape);
-    const std::string stacked = of.stacked(place.ending);
-    Stack& stack = stacks_[stacked];
-    StoredTensor& all = tensors_[stacked];
+    const std::string ours = stacking_.axis ? of.stacked(place.ending) : of.apart(place.ending);
+    Stack& stack = stacks_[ours];
+    StoredTensor& all = tensors_[ours];
     if (stack.layers.empty()) {
       stack.layer_shape = place.layer_shape;
       stack.axis = place.axis;
@@ -114,10 +119,10 @@ class StackReader final : public CheckpointReader {
     }
     if (place.layer_shape != stack.layer_shape || tensor.dtype != all.dtype)
       refuse(name, "is not as that of other layers");
-    const auto layer = static_cast<size_t>(of.layer);
+    const size_t layer = stack.axis ? static_cast<size_t>(of.layer) : 0;
     if (stack.layers.size() <= layer) stack.layers.resize(layer + 1);
     stack.layers[layer] = name;
-    all.shape[stack.axis] = std::ssize(stack.layers);
+    if (stack.axis) all.shape[*stack.axis] = std::ssize(stack.layers);
   }
 
   void check_whole() const {
@@ -168,8 +173,10 @@ class StackReader final : public CheckpointReader {
       if (i == joined) push(stacking_.heads, i);
       push(i == joined ? parameter[i] / stacking_.heads : parameter[i], i);
     }
-    sizes.insert(sizes.begin() + stacking_.axis, 1);
-    axes.insert(axes.begin() + stacking_.axis, std::nullopt);
+    if (stacking_.axis) {
+      sizes.insert(sizes.begin() + *stacking_.axis, 1);
+      axes.insert(axes.begin() + *stacking_.axis, std::nullopt);
+    }
     Place place{.ending = ending, .layer_shape = {}};
     for (size_t i = 0; i < sizes.size(); ++i) {
       if (!axes[i]) place.axis = place.layer_shape.size();

@@ -1,7 +1,7 @@
 #pragma once
-// A checkpoint of an array a layer as T5X's scalable_t5 stores it with scan_layers: the layers of a stack in one
-// array along an axis of their own, heads on an axis of theirs; by_layer()'s inverse but for the slots that
-// Adafactor does not use.
+// A checkpoint of an array a layer as T5X's scalable_t5 stores it: heads on an axis of their own, and with
+// scan_layers the layers of a stack in one array along an axis of theirs; by_layer()'s inverse but for the slots
+// that Adafactor does not use.
 //
 //   "target/encoder/layers_7/attention/query/kernel"         [512, 512]
 //   "target/encoder/encoder/attention/query/kernel"          [512, 24, 8, 64]
@@ -14,8 +14,8 @@
 namespace quintet::t5x {
 
 struct Stacking {
-  int axis = 1;       // of the layers: T5X's param_scan_axis
-  int64_t heads = 1;  // of attention
+  std::optional<int> axis = 1;  // of the layers: T5X's param_scan_axis; none: an array a layer
+  int64_t heads = 1;            // of attention
 };
 
 /// Of Adafactor's factors, v_row is that of the model's width, as T5X's standard_logical_factor_rules have it.

@@ -16,6 +16,7 @@ namespace quintet {
 class Backward;
 class Device;
 class GatherCache;
+class KeptProducts;
 class MemoryMeter;
 class Profile;
 class Sharding;
@@ -28,22 +29,23 @@ class Turns;
 enum class MemoryKind;
 
 struct ExecutionContext {
-  Device* device = nullptr;             // nullptr: the process's (Device::use)
-  const Sharding* sharding = nullptr;   // nullptr: one rank has every array
-  Tape* tape = nullptr;                 // ops append themselves; nullptr while none records
-  Tape* region_of = nullptr;            // its region runs unrecorded, to be computed again (remat)
-  Backward* backward = nullptr;         // runs gradients
-  GatherCache* gather_cache = nullptr;  // of the trainer whose step this is
-  Turns* turns = nullptr;               // of work that others take turns with
-  size_t turn = 0;                      // which of them this is
-  StepFeeds* feeds = nullptr;           // what is read of the batch, while a step is recorded
-  StepKeys* keys = nullptr;             // random keys, likewise
-  Profile* profile = nullptr;           // time and bytes of each op
-  StepClock* clock = nullptr;           // of a step that is planned
-  StepLog* log = nullptr;               // what is done, op by op
-  double* waited = nullptr;             // seconds waited for collectives are added to it
-  const MemoryMeter* meter = nullptr;   // counts what is allocated
-  MemoryKind memory_kind{};             // what is allocated counts as this
+  Device* device = nullptr;            // nullptr: the process's (Device::use)
+  const Sharding* sharding = nullptr;  // nullptr: one rank has every array
+  Tape* tape = nullptr;                // ops append themselves; nullptr while none records
+  Tape* region_of = nullptr;           // its region runs unrecorded, to be computed again (remat)
+  KeptProducts* kept_products = nullptr;  // of a region that is computed again but for these
+  Backward* backward = nullptr;           // runs gradients
+  GatherCache* gather_cache = nullptr;    // of the trainer whose step this is
+  Turns* turns = nullptr;                 // of work that others take turns with
+  size_t turn = 0;                        // which of them this is
+  StepFeeds* feeds = nullptr;             // what is read of the batch, while a step is recorded
+  StepKeys* keys = nullptr;               // random keys, likewise
+  Profile* profile = nullptr;             // time and bytes of each op
+  StepClock* clock = nullptr;             // of a step that is planned
+  StepLog* log = nullptr;                 // what is done, op by op
+  double* waited = nullptr;               // seconds waited for collectives are added to it
+  const MemoryMeter* meter = nullptr;     // counts what is allocated
+  MemoryKind memory_kind{};               // what is allocated counts as this
 
   /// This thread's. A thread starts with none of these.
   static const ExecutionContext& current();

@@ -133,9 +133,13 @@ Tensors call(const Op& op, const Tensors& inputs, const Attrs& attrs, const Outp
   OutputMask make = mask;
   if (make.empty())
     for (const RuleOperand& output : op.rule.outputs) make.push_back(!output.optional || record);
-  Tensors outputs = context.sharding == nullptr
+  KeptProducts* const products = KeptProducts::holds(op) ? context.kept_products : nullptr;
+  std::optional<Tensors> kept = products != nullptr ? products->take() : std::nullopt;
+  Tensors outputs = kept ? std::move(*kept)
+                    : context.sharding == nullptr
                         ? run_unsharded(op, inputs, shapes, attrs, make)
                         : run_sharded(op, inputs, shapes, attrs, make, *context.sharding);
+  if (products != nullptr) products->keep(outputs);
   if (record) {
     for (Tensor& t : outputs)
       if (t) t.set_needs_grad(true);

@@ -1,8 +1,6 @@
 #include "runtime/execution/tape.h"
 
 #include <algorithm>
-#include <deque>
-#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -132,12 +130,13 @@ class Backward {
   }
   /// The gradient of what was computed again (remat).
   static Tensors of_region(const std::function<Tensors(const Tensors&)>& region, const Node& node,
-                           const Tensors& grads) {
+                           const Tensors& grads, KeptProducts* products) {
     Backward& outer = *ExecutionContext::current().backward;
     Tape tape;
     Tensors inputs, outputs;
     {
       const Tape::Recording recording(tape);
+      const KeptProducts::Use use(products);
       for (const Tensor& input : node.inputs) {
         inputs.push_back(input ? input.detach().set_needs_grad(input.needs_grad()) : Tensor());
         if (input) tape.reshards_.share(outer.tape_.reshards_, input, inputs.back());
@@ -296,9 +295,26 @@ void gather_ahead() {
     ExecutionContext::current().backward->gather_ahead();
 }
 
-Tensors remat(const std::function<Tensors(const Tensors&)>& region, const Tensors& inputs) {
+bool KeptProducts::holds(const Op& op) {
+  for (const std::string_view name : {"matmul", "matmul_t", "mlp"})
+    if (op.name == name) return true;
+  return false;
+}
+
+std::optional<Tensors> KeptProducts::take() {
+  if (is_first_run_) return std::nullopt;
+  QT_ASSERT(!outputs_.empty());  // a region has the same products when it runs again
+  Tensors outputs;
+  for (const Tensor& t : outputs_.front()) outputs.push_back(t ? t.detach() : Tensor());
+  outputs_.pop_front();
+  return outputs;
+}
+
+Tensors remat(const std::function<Tensors(const Tensors&)>& region, const Tensors& inputs,
+              bool keeps_products) {
   Tape* tape = ExecutionContext::current().tape;
   if (tape == nullptr) return region(inputs);
+  const auto products = keeps_products ? std::make_shared<KeptProducts>() : nullptr;
   Tensors outputs;
   {
     for (const Tensor& input : inputs)
@@ -306,13 +322,15 @@ Tensors remat(const std::function<Tensors(const Tensors&)>& region, const Tensor
     ExecutionContext context = ExecutionContext::current();
     context.tape = nullptr;
     context.region_of = tape;
+    context.kept_products = products.get();
     const ContextScope scope(context);
     outputs = region(inputs);
   }
+  if (products) products->rerun();
   for (Tensor& output : outputs)
     if (output) output.set_needs_grad(true);
-  tape->record({nullptr, inputs, outputs, {}, [region](const Node& node, const Tensors& grads) {
-                  return Backward::of_region(region, node, grads);
+  tape->record({nullptr, inputs, outputs, {}, [=](const Node& node, const Tensors& grads) {
+                  return Backward::of_region(region, node, grads, products.get());
                 }});
   return outputs;
 }

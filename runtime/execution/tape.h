@@ -6,7 +6,9 @@
 //   { Tape::Recording recording(tape); loss = model.loss(batch); }
 //   tape.backward(loss);           // leaves now have .grad()
 
+#include <deque>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "runtime/base/execution_context.h"
@@ -26,6 +28,26 @@ struct Node {
 };
 
 class GradientBuckets;
+
+/// Results of the ops of a region that are products, in order: kept by its first run, taken by the next.
+class KeptProducts {
+ public:
+  /// Ops of this thread keep or take theirs during its lifetime.
+  using Use = ContextMember<&ExecutionContext::kept_products>;
+  /// Whether it is one: of activations and parameters alone, each row for itself.
+  static bool holds(const Op& op);
+
+  void rerun() { is_first_run_ = false; }
+  /// Of the next product, if the region runs again.
+  std::optional<Tensors> take();
+  void keep(const Tensors& outputs) {
+    if (is_first_run_) outputs_.push_back(outputs);
+  }
+
+ private:
+  std::deque<Tensors> outputs_;
+  bool is_first_run_ = true;
+};
 
 class Tape {
  public:
@@ -49,7 +71,8 @@ class Tape {
 
  private:
   friend class Backward;
-  friend Tensors remat(const std::function<Tensors(const Tensors&)>& region, const Tensors& inputs);
+  friend Tensors remat(const std::function<Tensors(const Tensors&)>& region, const Tensors& inputs,
+                       bool keeps_products);
   /// Gradients of `inputs` come back as they are, sums over ranks open; other leaves' go into the buckets.
   Tensors backward(const Tensors& results, const Tensors& grads, GradientBuckets& buckets,
                    const Tensors& inputs = {});
@@ -71,7 +94,10 @@ void overlap_some_deferred_gradients();
 void gather_ahead();
 
 /// Runs `region(inputs)` without keeping what it computes; the backward pass runs it again (remat).
-/// `region` must be a function of its inputs and of leaf parameters alone.
-Tensors remat(const std::function<Tensors(const Tensors&)>& region, const Tensors& inputs);
+/// `region` must be a function of its inputs and of leaf parameters alone. `keeps_products`: what
+/// activations times parameters gave is kept and not computed again, as jax.checkpoint does by its policy
+/// dots_with_no_batch_dims_saveable; attention, norms and activations are.
+Tensors remat(const std::function<Tensors(const Tensors&)>& region, const Tensors& inputs,
+              bool keeps_products = false);
 
 }  // namespace quintet

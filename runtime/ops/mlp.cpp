@@ -11,7 +11,9 @@ Tensor ops::mlp(const Tensor& x, const Tensor& wi_0, const Tensor& wi_1, const T
                 const std::vector<std::string>& activations, const Dropout& dropout) {
   QT_CHECK(dropout.rate == 0 || dropout.broadcast_length,
            "mlp: all of a length share one dropout mask");
-  const bool gated = !wi_1.absent(), keep = ExecutionContext::current().tape != nullptr;
+  const ExecutionContext& context = ExecutionContext::current();
+  const bool gated = !wi_1.absent(),
+             keep = context.tape != nullptr || context.kept_products != nullptr;
   Attrs attrs = dropout.attrs();
   Gate::of("mlp", activations, gated).add_to(attrs);
   return call(table::mlp, {x, wi_0, wi_1, wo}, attrs, {true, keep, keep && gated})[0];

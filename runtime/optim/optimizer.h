@@ -40,6 +40,7 @@ struct ParamSlot {
   /// Set to 1 by an update that leaves a number of param or of its state NaN or infinite; in the
   /// device's memory, may be null.
   int32_t* not_finite = nullptr;
+  bool has_more_axes_in_t5x = false;  // of ParamInfo
 
   /// On the CPU, by any thread: what was written is all finite, or not.
   void watch(bool finite) const {

@@ -36,6 +36,8 @@ struct ParamInfo {
   Tensor scales;   // of a frozen matrix in 8 bits (int8, or uint8: float8's): float32, one a column
   bool frozen = false;  // no gradient, no optimizer's state, in no checkpoint of the run
   std::optional<LowRank> low_rank = {};
+  bool has_more_axes_in_t5x =
+      false;  // than two: Adafactor factors it by its rules there, however small
 
   /// The tensor of the network, which gradients belong to.
   const Tensor& used() const { return compute ? compute : value; }
@@ -98,9 +100,12 @@ class Scope {
     child.path_ += (path_.empty() ? "" : "/") + name;
     return child;
   }
-  Param param(const std::string& name, Axes axes, Initializer initializer) const {
-    return Param(
-        &parameters_->declare((*this / name).path_, std::move(axes), std::move(initializer)));
+  Param param(const std::string& name, Axes axes, Initializer initializer,
+              bool has_more_axes_in_t5x = false) const {
+    ParamInfo& info =
+        parameters_->declare((*this / name).path_, std::move(axes), std::move(initializer));
+    info.has_more_axes_in_t5x = has_more_axes_in_t5x;
+    return Param(&info);
   }
   const std::string& path() const { return path_; }
 

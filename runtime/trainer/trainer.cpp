@@ -142,7 +142,8 @@ std::vector<ParamSlot> Trainer::slots() const {
   auto* mark = marks_.view.data<int32_t>();
   for (const ParamInfo* info : parameters_.trained())
     slots.push_back({info->name, info->spec.axes, info->value.local(), info->used().grad().local(),
-                     info->compute.local(), info->value.layout().dims, mark++});
+                     info->compute.local(), info->value.layout().dims, mark++,
+                     info->has_more_axes_in_t5x});
   return slots;
 }
 

@@ -54,6 +54,12 @@ def test_layers_in_one_array_and_apart_again(folder):
         quintet("convert", again, folder / f"hf_{axis}", "--to=hf")
         same = quintet("inspect", source, folder / f"hf_{axis}").out
         assert "64 tensors have the same numbers, 0 have others, 0 differ" in same, same
+    # Without the flag, as the model's configuration has it: layers and heads apart.
+    quintet("convert", source, folder / "apart", "--to=t5x", "--check")
+    kernel = next((folder / "apart").glob("checkpoint_*/target.encoder.layers_0.attention.query.kernel"))
+    assert len(json.loads((kernel / ".zarray").read_text())["shape"]) == 3, kernel
+    quintet("convert", folder / "apart", folder / "hf_apart", "--to=hf")
+    assert "64 tensors have the same numbers, 0 have others, 0 differ" in quintet("inspect", source, folder / "hf_apart").out
     refused = quintet("convert", KINDS / "t5_1_1", folder / "shared", "--to=t5x", "--scan_axis=1", expect=2)
     assert "is shared by all layers" in refused.err and not (folder / "shared").exists(), refused
     assert "--to=t5x" in quintet("convert", source, folder / "no", "--to=hf", "--scan_axis=1", expect=2).err

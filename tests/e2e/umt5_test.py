@@ -32,6 +32,43 @@ def trained(folder):
     return run, small
 
 
+def test_scanned_layers_are_those_of_t5x(folder):
+    """T5X's scalable_t5 keeps a stack in one array, with heads on an axis of theirs; Adafactor factors it by rule, however small."""
+    copies = "--gin.utils.SaveCheckpointConfig.copies=('t5x',)"
+    factored = ["--gin.models.EncoderDecoderModel.optimizer_def=@adafactor.Adafactor()", "--gin.adafactor.Adafactor.decay_rate=0.8",
+                "--gin.adafactor.Adafactor.step_offset=0",
+                "--gin.adafactor.Adafactor.logical_factor_rules=@adafactor.standard_logical_factor_rules()"]
+    (folder / "run.gin").write_text("from __gin__ import dynamic_registration\nfrom t5x import adafactor\nfrom t5x import models\n"
+                                    "include 'quintet/umt5_quickstart.gin'\n")
+    rest = [flag for flag in RUN if "gin_file" not in flag]
+    shapes = {}
+    for name, scan in (("scanned", "True"), ("apart", "False")):
+        quintet("train", f"--gin_file={folder}/run.gin", *rest, *factored, copies, f"--model_dir={folder / name}",
+                f"--gin.scalable_network.T5Config.scan_layers={scan}")
+        stored = folder / name / "t5x" / "checkpoint_4"
+        shapes[name] = {path.name: json.loads((path / ".zarray").read_text())["shape"] for path in stored.glob("target.*")}
+    scanned, apart = shapes["scanned"], shapes["apart"]
+    assert scanned["target.encoder.encoder.attention.query.kernel"] == [16, 2, 2, 8], scanned
+    assert scanned["target.decoder.decoder.self_attention.out.kernel"] == [2, 2, 8, 16], scanned
+    assert apart["target.encoder.layers_1.attention.query.kernel"] == [16, 2, 8], apart
+    assert apart["target.decoder.layers_0.mlp.wo.kernel"] == [16, 16], apart
+    # T5X's form goes on as the run itself does, optimizer and all.
+    for name in shapes:
+        losses = []
+        for start in (folder / name, folder / name / "t5x"):
+            out = folder / f"{name}_from_{start.name}"
+            quintet("train", f"--gin_file={folder}/run.gin", *[flag for flag in rest if "TRAIN_STEPS" not in flag], *factored, "--gin.TRAIN_STEPS=6",
+                    f"--model_dir={out}", f"--gin.scalable_network.T5Config.scan_layers={'True' if name == 'scanned' else 'False'}",
+                    "--gin.utils.CheckpointConfig.restore=@utils.RestoreCheckpointConfig()", "--gin.utils.RestoreCheckpointConfig.mode='specific'",
+                    f"--gin.utils.RestoreCheckpointConfig.path='{start}/checkpoint_4'")
+            losses.append([record["loss"] for record in e2e.metrics(out) if record["run"] == "train"])
+        assert losses[0] == losses[1] and losses[0], losses
+    slots = quintet("inspect", next((folder / "scanned").glob("checkpoint_4"))).out
+    assert "mlp/wi_0/kernel/v_row" in slots and "attention/query/kernel/v_col" in slots, slots
+    slots = quintet("inspect", next((folder / "apart").glob("checkpoint_4"))).out
+    assert "mlp/wi_0/kernel/v_row" not in slots and "attention/query/kernel/v_col" in slots, slots
+
+
 def test_it_trains_writes_serves_and_quantizes(folder):
     run, small = trained(folder)
     info = (run / "model-info.txt").read_text()

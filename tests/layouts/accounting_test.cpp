@@ -489,7 +489,7 @@ TEST(SequenceParallelism, SendsWhatTensorParallelismDoesAndGathersInputsAgain) {
 // there when its gradient wants it.
 TEST(SequenceParallelism, SharesGathersInLayersThatAreComputedAgain) {
   const Training plain{.num_layers = 3, .optimizer = {}},
-      remat{.remat = true, .num_layers = 3, .optimizer = {}};
+      remat{.remat = "full", .num_layers = 3, .optimizer = {}};
   const int model = 4;
   const Partitioning on = sequence_parallel(1, model, 1);
   const auto once = sent_over_model(plain, on), again = sent_over_model(remat, on);

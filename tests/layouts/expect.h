@@ -91,10 +91,10 @@ inline Partitioning replicated(int replicas, Partitioning one) {
 
 inline std::string describe(const Training& training, const std::vector<int>& sizes,
                             int activation_dims, int parameter_dims) {
-  return fmt::format("mesh {}, activations {}D, parameters {}D, network {}{}{}, {} microbatches",
-                     fmt::join(sizes, " x "), activation_dims, parameter_dims,
-                     static_cast<int>(training.network), training.remat ? ", remat" : "",
-                     training.packed ? ", packed" : "", training.microbatches);
+  return fmt::format(
+      "mesh {}, activations {}D, parameters {}D, network {}, remat {}{}, {} microbatches",
+      fmt::join(sizes, " x "), activation_dims, parameter_dims, static_cast<int>(training.network),
+      training.remat, training.packed ? ", packed" : "", training.microbatches);
 }
 
 }  // namespace quintet::testing

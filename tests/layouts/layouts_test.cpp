@@ -27,7 +27,7 @@ TEST_F(Layouts, GiveTheSameRunOfT5) {
 }
 
 TEST_F(Layouts, GiveTheSameRunWithRematMicrobatchesAndPacking) {
-  const Training training{.remat = true, .packed = true, .microbatches = 2, .optimizer = {}};
+  const Training training{.remat = "full", .packed = true, .microbatches = 2, .optimizer = {}};
   compare(training, {2, 1}, 1, 2);
   compare(training, {1, 2}, 2, 1);
   compare(training, {2, 2}, 2, 2);
@@ -63,8 +63,9 @@ TEST_F(Layouts, GiveTheSameRunWhenMicrobatchesTakeTurns) {
   const Training training{.microbatches = 4, .optimizer = {}, .interleave = true};
   compare(training, {2, 2}, 1, 2);
   compare(training, {1, 4}, 2, 1);
-  compare({.remat = true, .packed = true, .microbatches = 2, .optimizer = {}, .interleave = true},
-          {2, 2}, 2, 2);
+  compare(
+      {.remat = "minimal", .packed = true, .microbatches = 2, .optimizer = {}, .interleave = true},
+      {2, 2}, 2, 2);
   compare({.microbatches = 4,
            .optimizer = {},
            .reduction = GradientReduction::step,
@@ -82,7 +83,7 @@ TEST_F(Layouts, GiveTheSameRunOfTiedT5) {
 }
 
 TEST_F(Layouts, GiveTheSameRunOfADecoder) {
-  const Training training{.network = Network::decoder_only, .remat = true, .optimizer = {}};
+  const Training training{.network = Network::decoder_only, .remat = "minimal", .optimizer = {}};
   compare(training, {4, 1}, 1, 2);
   compare(training, {2, 2}, 2, 2);
 }
@@ -106,13 +107,13 @@ TEST_F(Layouts, GiveTheSameRunWithSequenceParallelism) {
   };
   compare_all({}, {sequence_parallel(1, 4, 1), sequence_parallel(2, 2, 1),
                    sequence_parallel(2, 2, 2), replicated(2, sequence_parallel(2, 2, 2))});
-  compare_all({.remat = true, .packed = true, .microbatches = 2, .optimizer = {}},
+  compare_all({.remat = "full", .packed = true, .microbatches = 2, .optimizer = {}},
               {sequence_parallel(2, 2, 2)});
   compare_all({.packed = true, .microbatches = 4, .optimizer = {}, .interleave = true},
               {sequence_parallel(2, 2, 2)});
   compare_all({.network = Network::t5_1_0_tied, .packed = true, .optimizer = {}},
               {sequence_parallel(1, 4, 1), sequence_parallel(2, 2, 2)});
-  compare_all({.network = Network::decoder_only, .remat = true, .optimizer = {}},
+  compare_all({.network = Network::decoder_only, .remat = "full", .optimizer = {}},
               {sequence_parallel(1, 2, 1), sequence_parallel(2, 4, 2)});
   compare_all({.network = Network::experts, .optimizer = {}},
               {sequence_parallel_experts(1, 2, 2, 1), sequence_parallel_experts(2, 2, 2, 2)});
@@ -125,11 +126,11 @@ TEST_F(Layouts, GiveTheSameRunWithContextParallelism) {
     for (const Partitioning& on : all) expect_same(want, run_sharded(training, on));
   };
   compare_all({}, {context_parallel(1, 4, 1), context_parallel(2, 2, 2)});
-  compare_all({.remat = true, .packed = true, .microbatches = 2, .optimizer = {}},
+  compare_all({.remat = "full", .packed = true, .microbatches = 2, .optimizer = {}},
               {context_parallel(2, 2, 2)});
   compare_all({.network = Network::t5_1_0_tied, .packed = true, .optimizer = {}},
               {context_parallel(1, 4, 1)});
-  compare_all({.network = Network::decoder_only, .remat = true, .optimizer = {}},
+  compare_all({.network = Network::decoder_only, .remat = "full", .optimizer = {}},
               {context_parallel(2, 4, 2)});
 }
 
@@ -140,7 +141,7 @@ TEST_F(Layouts, GiveTheSameRunWithExperts) {
   compare(training, {1, 2, 2}, 1, 1);
   compare(training, {2, 2, 2}, 1, 2);
   compare(training, {2, 2, 2}, 2, 2);
-  compare({.network = Network::experts, .remat = true, .microbatches = 2, .optimizer = {}},
+  compare({.network = Network::experts, .remat = "full", .microbatches = 2, .optimizer = {}},
           {1, 2, 1}, 1, 2);
 }
 
@@ -149,7 +150,7 @@ TEST_F(Layouts, GiveTheSameRunWithExpertsOfAllRouters) {
   compare(dropless, {1, 4, 1}, 1, 1);
   compare(dropless, {2, 2, 2}, 2, 2);
   const Training choosing{
-      .network = Network::experts, .remat = true, .experts_choose = true, .optimizer = {}};
+      .network = Network::experts, .remat = "full", .experts_choose = true, .optimizer = {}};
   compare(choosing, {2, 2, 1}, 1, 2);
   compare(choosing, {1, 2, 2}, 2, 1);
 }

@@ -115,7 +115,7 @@ std::unique_ptr<BaseModel> make_model(const Training& training) {
     config.vocab_size = kVocabulary;
     config.dropout_rate = training.dropout_rate;
     config.logits_via_embedding = training.network == Network::t5_1_0_tied;
-    config.remat_policy = training.remat ? "full" : "none";
+    config.remat_policy = training.remat;
   };
   if (training.network == Network::decoder_only) {
     TransformerConfig config;

@@ -20,7 +20,8 @@ enum class Network { t5_1_1, t5_1_0_tied, decoder_only, experts };
 /// What is trained: the same on every layout.
 struct Training {
   Network network = Network::t5_1_1;
-  bool remat = false, packed = false;
+  std::string remat = "none";  // policy
+  bool packed = false;
   bool dropless = false, experts_choose = false;  // of experts
   double router_stddev = 0.5;                     // 0: all tokens choose the first expert
   int64_t mlp_dim = 48, num_layers = 2, microbatches = 1, rows = 16;

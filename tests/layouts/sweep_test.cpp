@@ -23,7 +23,7 @@ class Sweep : public ::testing::TestWithParam<Case> {};
 TEST_P(Sweep, EveryLayoutGivesTheSameRun) {
   const auto& [sizes, network, remat, packed, microbatches] = GetParam();
   const Training training{.network = network,
-                          .remat = remat,
+                          .remat = remat ? "full" : "none",
                           .packed = packed,
                           .microbatches = microbatches,
                           .optimizer = {}};
@@ -72,7 +72,7 @@ TEST(SequenceParallelism, OnEveryMeshGivesTheSameRun) {
     for (const bool remat : {false, true})
       for (const int64_t microbatches : {1, 2}) {
         const Training training{.network = network,
-                                .remat = remat,
+                                .remat = remat ? "full" : "none",
                                 .packed = remat,
                                 .microbatches = microbatches,
                                 .optimizer = {}};
@@ -91,7 +91,7 @@ TEST(SequenceParallelism, OfModelsWithExpertsGivesTheSameRun) {
   for (const bool remat : {false, true})
     for (const auto& [dropless, choose] : {std::pair(false, false), {true, false}, {false, true}}) {
       const Training training{.network = Network::experts,
-                              .remat = remat,
+                              .remat = remat ? "full" : "none",
                               .dropless = dropless,
                               .experts_choose = choose,
                               .optimizer = {}};
@@ -112,7 +112,7 @@ TEST(Replicas, EveryMeshOfThemGivesTheSameRun) {
        {Network::t5_1_1, Network::t5_1_0_tied, Network::decoder_only, Network::experts})
     for (const int64_t microbatches : {1, 2}) {
       const Training training{
-          .network = network, .remat = true, .microbatches = microbatches, .optimizer = {}};
+          .network = network, .remat = "full", .microbatches = microbatches, .optimizer = {}};
       const Result want = run_unsharded(training);
       for (const int replicas : {2, 4})
         for (const std::vector<int>& sizes :

@@ -15,10 +15,14 @@ class ModelFixture : public ::testing::TestWithParam<std::filesystem::path> {
     batch_ = read_safetensors(GetParam() / "batch.safetensors");
     outputs_ = read_safetensors(GetParam() / "outputs.safetensors");
   }
-  std::unique_ptr<BaseModel> build(const LossOptions& options) const {
-    auto model = build_model((*meta_)["config"], options);
-    load_joined(model->parameters(), read_safetensors(GetParam() / "params.safetensors"));
+  std::unique_ptr<BaseModel> build(const LossOptions& options,
+                                   const std::string& remat_policy = "none") const {
+    auto model = build_model((*meta_)["config"], options, remat_policy);
+    load_joined(model->parameters(), arrays_of("params.safetensors"));
     return model;
+  }
+  HostArrays arrays_of(const std::string& file) const {
+    return layers_apart(read_safetensors(GetParam() / file), (*meta_)["config"]);
   }
   void expect_near(const Tensor& got, const std::string& name, Tolerance tolerance) const {
     EXPECT_TRUE(near_array(got.to_host().as<float>(), outputs_.at(name).as<float>(), tolerance))
@@ -65,9 +69,9 @@ TEST_P(ModelFixture, GivesTheSameGradients) {
     if (!file.starts_with("grads.")) continue;
     SCOPED_TRACE(file);
     const std::string name = file.substr(6, file.size() - 6 - std::string(".safetensors").size());
-    for (const std::string policy : {"none", "full"}) {
+    for (const std::string policy : {"none", "minimal", "full"}) {
       SCOPED_TRACE("remat " + policy);
-      auto model = build(read_loss((*meta_)["loss"][name]));
+      auto model = build(read_loss((*meta_)["loss"][name]), policy);
       Tape tape;
       Tensor loss;
       {
@@ -75,7 +79,7 @@ TEST_P(ModelFixture, GivesTheSameGradients) {
         loss = model->loss_fn(batch_, Rows::all(batch_), {}).loss;
       }
       tape.backward(loss);
-      for (const auto& [parameter, want] : read_safetensors(entry.path())) {
+      for (const auto& [parameter, want] : arrays_of(file)) {
         const Tensor got = model->parameters().at(parameter).value.grad();
         ASSERT_TRUE(got) << parameter;
         EXPECT_TRUE(near_array(got.to_host().as<float>(), want.as<float>(), kT2)) << parameter;

@@ -1,6 +1,8 @@
 #pragma once
 // Builds the model that a fixture's meta.json describes.
 
+#include <regex>
+
 #include "models/base_model.h"
 #include "models/modules.h"
 #include "runtime/configurables/configurables.h"
@@ -35,12 +37,14 @@ inline LossOptions read_loss(const Json& loss) {
 
 /// scalable_t5's configuration: every layer has a relative position bias.
 inline bool is_scalable(const Json& config) { return config.has("scan_layers"); }
+inline bool is_scanned(const Json& config) {
+  return is_scalable(config) && config["scan_layers"].as_bool();
+}
 
 /// Networks that this version does not have are skipped by the callers.
 inline bool supported(const Json& config) {
   if (config.has("gin")) return true;
-  return config.has("emb_dim") && !(is_scalable(config) && config["scan_layers"].as_bool()) &&
-         (config.has("num_layers") || config.has("num_encoder_layers"));
+  return config.has("emb_dim") && (config.has("num_layers") || config.has("num_encoder_layers"));
 }
 
 /// The network of a fixture with experts: its bindings on top of our own flaxformer files.
@@ -65,28 +69,64 @@ inline T5Config read_flaxformer(const std::string& bindings) {
   return gin::as<T5Module>(config.evaluate("ARCHITECTURE"), {"ARCHITECTURE"}).config;
 }
 
-inline std::unique_ptr<BaseModel> build_model(const Json& config, const LossOptions& options) {
-  if (config.has("gin"))
-    return std::make_unique<EncoderDecoderModel>(read_flaxformer(config["gin"].as_string()),
-                                                 options);
+inline std::unique_ptr<BaseModel> build_model(const Json& config, const LossOptions& options,
+                                              const std::string& remat_policy = "none") {
+  if (config.has("gin")) {
+    T5Config c = read_flaxformer(config["gin"].as_string());
+    c.remat_policy = remat_policy;
+    return std::make_unique<EncoderDecoderModel>(c, options);
+  }
   if (config.has("num_layers")) {
     TransformerConfig c;
     read_layers(config, c);
     c.vocab_size = config["vocab_size"].as_int();
     c.num_layers = config["num_layers"].as_int();
+    c.remat_policy = remat_policy;
     c.logits_via_embedding = config["logits_via_embedding"].as_bool();
     const bool prefix = config.has("inputs_bidirectional_attention") &&
                         config["inputs_bidirectional_attention"].as_bool();
     return std::make_unique<DecoderOnlyModel>(c, options, prefix);
   }
   T5Config c;
+  c.remat_policy = remat_policy;
   read_layers(config, c);
   c.vocab_size = config["vocab_size"].as_int();
   c.num_encoder_layers = config["num_encoder_layers"].as_int();
   c.num_decoder_layers = config["num_decoder_layers"].as_int();
   c.logits_via_embedding = config["logits_via_embedding"].as_bool();
-  c.shared_relative_position_bias = !is_scalable(config);
+  if (is_scalable(config)) {
+    c.shared_relative_position_bias = false;
+    c.scalable = ScalableLayers{.scan_layers = is_scanned(config)};
+  }
   return std::make_unique<EncoderDecoderModel>(c, options);
+}
+
+/// Scanned stacks, "encoder/encoder/mlp/wo/kernel" [mlp, layers, embed], as an array a layer.
+inline HostArrays layers_apart(const HostArrays& values, const Json& config) {
+  if (!is_scanned(config)) return values;
+  static const std::regex kStack("(encoder|decoder)/(encoder|decoder)/(.*)");
+  const auto axis = static_cast<std::ptrdiff_t>(config["param_scan_axis"].as_int());
+  HostArrays apart;
+  for (const auto& [name, array] : values) {
+    std::smatch match;
+    if (!std::regex_match(name, match, kStack)) {
+      apart[name] = array;
+      continue;
+    }
+    std::vector<int64_t> shape = array.shape;
+    shape.erase(shape.begin() + axis);
+    const int64_t layers = array.shape[static_cast<size_t>(axis)];
+    int64_t inner = size_of(array.dtype);
+    for (auto size = shape.begin() + axis; size != shape.end(); ++size) inner *= *size;
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      HostArray one(array.dtype, shape);
+      for (int64_t begin = 0; begin < std::ssize(one.bytes); begin += inner)
+        std::copy_n(array.bytes.begin() + begin * layers + layer * inner, inner,
+                    one.bytes.begin() + begin);
+      apart[fmt::format("{}/layers_{}/{}", match[1].str(), layer, match[3].str())] = one;
+    }
+  }
+  return apart;
 }
 
 /// Kernels [embed, heads, kv] and [heads, kv, embed] become [embed, joined_kv] and its transpose: the

@@ -38,13 +38,18 @@ TEST(RelativeBias, IsInEveryLayerOfScalableT5) {
   EXPECT_EQ(tables, 4);
 }
 
-TEST(RelativeBias, ScannedLayersAreRefused) {
-  EXPECT_NO_THROW(scalable("network.T5Config.scan_layers = False"));
+TEST(RelativeBias, LayersAreScannedUnlessBoundOtherwise) {
+  EXPECT_TRUE(scalable("").scalable->scan_layers);
+  EXPECT_EQ(scalable("").scalable->param_scan_axis, 1);
+  EXPECT_FALSE(scalable("network.T5Config.scan_layers = False").scalable->scan_layers);
+  EXPECT_EQ(scalable("network.T5Config.param_scan_axis = 0").scalable->param_scan_axis, 0);
   try {
-    scalable("network.T5Config.scan_layers = True");
+    scalable("network.T5Config.param_scan_axis = 2");
     FAIL() << "no error";
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("scan_layers"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("param_scan_axis: expected 0 or 1, found 2"),
+              std::string::npos)
+        << error.what();
   }
 }
 

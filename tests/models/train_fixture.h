@@ -68,7 +68,7 @@ inline OptimizerPtr read_chain(const Json& json, const Schedule& schedule) {
 inline OptimizerPtr read_optimizer(const Json& json, const Schedule& schedule) {
   if (json.has("adafactor")) return read_adafactor(json["adafactor"]);
   if (json.has("chain")) return read_chain(json["chain"], schedule);
-  std::vector<std::pair<Traversal, OptimizerPtr>> groups;
+  std::vector<std::pair<ParamGroup, OptimizerPtr>> groups;
   for (const Json& group : json["multi_optimizer"].items())
     groups.emplace_back(matching(group["match"].as_string()), read_adafactor(group["adafactor"]));
   return multi_optimizer(std::move(groups));

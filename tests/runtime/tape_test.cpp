@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "runtime/ops/ops.h"
+#include "runtime/profile/profile.h"
 
 namespace quintet {
 namespace {
@@ -74,6 +75,28 @@ TEST(Tape, GivesTheSameGradientsWithRemat) {
   EXPECT_EQ(values(x.grad()), want_x);
   EXPECT_EQ(values(w.grad()), want_w);
   EXPECT_EQ(values(scale.grad()), want_s);
+}
+
+TEST(Tape, KeepsProductsWhereTheRestIsComputedAgain) {
+  const Tensor x = leaf({{"m", 2}, {"k", 3}}), w = leaf({{"k", 3}, {"n", 3}}, 2);
+  const Tensor scale = leaf({{"n", 3}});
+  const auto region = [&](const Tensors& in) {
+    return Tensors{ops::rms_norm(ops::matmul(in[0], w), scale)};
+  };
+  differentiate([&] { return region({x})[0]; });
+  const auto want = std::vector{values(x.grad()), values(w.grad()), values(scale.grad())};
+  const auto calls_of = [&](bool keeps_products) {
+    for (const Tensor& t : {x, w, scale}) t.set_grad({});
+    Profile profile;
+    {
+      const Profile::Use use(profile);
+      differentiate([&] { return remat(region, {x}, keeps_products)[0]; });
+    }
+    EXPECT_EQ((std::vector{values(x.grad()), values(w.grad()), values(scale.grad())}), want);
+    return std::pair(profile.entries().at("matmul").calls, profile.entries().at("rms_norm").calls);
+  };
+  EXPECT_EQ(calls_of(true), std::pair(int64_t{1}, int64_t{2}));
+  EXPECT_EQ(calls_of(false), std::pair(int64_t{2}, int64_t{2}));
 }
 
 // x + dropout(y) and its norm; a graph may use both results, or one alone.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "apps/convert/t5x_stacking.h"
 #include "apps/input/run_vocabularies.h"
 #include "checkpoint/commit.h"
 #include "checkpoint/open/open_checkpoint.h"
@@ -44,6 +45,7 @@ CheckpointCopies::CheckpointCopies(std::filesystem::path model_dir,
     Copies copies{.format = &write_format_named(name), .folder = model_dir_ / name};
     if (!copies.format->is_run_directory && copies.format->holds_models)
       copies.directory = huggingface_directory(model);
+    if (name == "t5x") copies.stacking = t5x_stacking(model.model->spec());
     formats_.push_back(std::move(copies));
   }
 }
@@ -66,6 +68,7 @@ void CheckpointCopies::write(const Copies& copies, int64_t step, HostGroup& host
   if (copies.directory) request.config = copies.directory->config;
   stage(hosts, [&] {
     from = open_checkpoint(checkpoint_path(model_dir_, step));
+    if (copies.stacking) from = t5x::stacked(from, *(request.stacking = copies.stacking));
     request.tensors = tensors_for(*from, *copies.format, std::nullopt);
     if (!leads) return;
     remove_tree(request.folder);

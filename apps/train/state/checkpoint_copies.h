@@ -40,6 +40,7 @@ class CheckpointCopies {
     const WriteFormat* format;
     std::filesystem::path folder;
     std::optional<HuggingFaceDirectory> directory = {};  // of each, hf
+    std::optional<t5x::Stacking> stacking = {};          // t5x
     bool is_prepared = false;
   };
   void prepare(Copies& copies) const;

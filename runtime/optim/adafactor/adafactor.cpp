@@ -136,7 +136,8 @@ void keep_place(View& moment, const View& param, const std::vector<size_t>& dims
 }
 
 AdafactorParam::AdafactorParam(const AdafactorOptions& options, const ParamSlot& slot)
-    : factoring_(factoring_of(options, slot.name, slot.axes, global_shape_of(slot.param))),
+    : factoring_(factoring_of(options, slot.name, slot.axes, global_shape_of(slot.param),
+                              slot.has_more_axes_in_t5x)),
       layout_(layout_of(factoring_, shape_of(slot.param), global_shape_of(slot.param),
                         Device::current().memory_is_real())) {
   for (size_t i = 0; i < slot.mesh_axes.size(); ++i) {

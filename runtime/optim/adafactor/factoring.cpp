@@ -140,7 +140,7 @@ std::vector<int32_t> batches_of_rows(const std::vector<MergedAxis>& merged, int6
 }  // namespace
 
 Factoring factoring_of(const AdafactorOptions& options, const std::string& name, const Axes& axes,
-                       const std::vector<int64_t>& shape) {
+                       const std::vector<int64_t>& shape, bool has_more_axes_in_t5x) {
   if (!options.factored) return {false, std::vector<FactorDim>(shape.size(), FactorDim::kNone)};
   std::vector<FactorDim> dims{FactorDim::kHeuristic};
   if (options.logical_factor_rules)
@@ -158,9 +158,10 @@ Factoring factoring_of(const AdafactorOptions& options, const std::string& name,
       dims.size() == shape.size(),
       "Adafactor: the factor rule of parameter {} {} has {} entries, but the parameter has rank {}",
       name, names(axes), dims.size(), shape.size());
-  if (shape.size() <= 2 && !contains(dims, FactorDim::kBatch))
-    return by_size(shape, options.min_dim_size_to_factor);
   const bool row = contains(dims, FactorDim::kRow), column = contains(dims, FactorDim::kColumn);
+  if (shape.size() <= 2 && !contains(dims, FactorDim::kBatch))
+    return by_size(shape,
+                   has_more_axes_in_t5x && row && column ? 0 : options.min_dim_size_to_factor);
   QT_CHECK(
       row == column && !(row && contains(dims, FactorDim::kNone)),
       "Adafactor: the factor rule of parameter {} {} must have both ROW and COLUMN axes and no "

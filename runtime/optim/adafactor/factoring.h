@@ -19,10 +19,11 @@ struct Factoring {
   std::vector<FactorDim> dims;
 };
 /// Decides for one parameter. A matrix without BATCH axis goes by size, whatever its rule; so does
-/// a parameter of rank 2 or less without rule. Throws a usage error naming the parameter when a
+/// a parameter of rank 2 or less without rule; a matrix that has more axes in T5X goes by its rule, which factors
+/// it whatever its size. Throws a usage error naming the parameter when a
 /// rule does not fit its rank, an axis has no rule, or rank 3 and more has none.
 Factoring factoring_of(const AdafactorOptions& options, const std::string& name, const Axes& axes,
-                       const std::vector<int64_t>& shape);
+                       const std::vector<int64_t>& shape, bool has_more_axes_in_t5x = false);
 
 /// Lines of an array and how its moments are laid out.
 struct FactoredLayout {
