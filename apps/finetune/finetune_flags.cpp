@@ -82,8 +82,8 @@ void add_optimizer_flags(CLI::App& app, FinetuneFlags& flags) {
       ->group(kGroup)
       ->check(CLI::NonNegativeNumber);
   app.add_option("--max_grad_norm", flags.max_grad_norm,
-                 "with adamw: the gradient of a group of parameters that are treated alike is "
-                 "scaled down to this norm; 0: not")
+                 "with adamw: the gradient of all parameters that train is scaled down to this "
+                 "norm; 0: not")
       ->group(kGroup)
       ->check(CLI::NonNegativeNumber);
   app.add_option("--layer_decay", flags.layer_decay,

@@ -68,11 +68,12 @@ std::vector<std::pair<std::string, double>> layers_of(const FinetuneFlags& flags
   return layers;
 }
 
+/// One group for all, or with --layer_decay one or two a layer: a mask of decay that selects nothing is an error.
 std::vector<ParameterGroup> groups_of(const FinetuneFlags& flags,
                                       const std::vector<std::string>& paths) {
   std::vector<ParameterGroup> groups;
   const std::string trained = not_frozen(flags, paths);
-  const bool splits = flags.weight_decay > 0;
+  const bool splits = flags.weight_decay > 0 && flags.layer_decay != 1;
   for (const auto& [layer, rate] : layers_of(flags, paths))
     for (const bool decays : {true, false}) {
       if (!splits && !decays) continue;
@@ -87,24 +88,42 @@ std::vector<ParameterGroup> groups_of(const FinetuneFlags& flags,
   return groups;
 }
 
-/// AdamW over a group, as @<scope>/optimizers.chain().
-std::string adamw_text(const FinetuneFlags& flags, const ParameterGroup& group) {
-  std::string parts = fmt::format("@{}/optax.adamw()", group.scope), text;
-  if (flags.max_grad_norm > 0) {
-    parts = fmt::format("@{}/optax.clip_by_global_norm(), ", group.scope) + parts;
-    text += fmt::format("{}/optax.clip_by_global_norm.max_norm = {}\n", group.scope,
-                        flags.max_grad_norm);
-  }
-  if (group.rate != 1) {
-    parts += fmt::format(", @{}/optax.scale()", group.scope);
-    text += fmt::format("{}/optax.scale.step_size = {}\n", group.scope, group.rate);
-  }
-  return text + fmt::format(R"({0}/optax.adamw:
+/// AdamW of all groups; gradients are clipped by the norm of them all.
+std::string adamw_text(const FinetuneFlags& flags, const std::vector<ParameterGroup>& groups,
+                       const std::vector<std::string>& paths) {
+  const std::string decaying = fmt::format("{}(?!.*{})", not_frozen(flags, paths), kNoDecay);
+  const bool masks = groups.size() == 1 && flags.weight_decay > 0 && any_found(decaying, paths);
+  std::string text, transforms, labels, last;
+  for (const ParameterGroup& group : groups) {
+    const double decay = group.decays && (groups.size() > 1 || masks) ? flags.weight_decay : 0.0;
+    text += fmt::format(R"({0}/optax.adamw:
   learning_rate = @optax.warmup_cosine_decay_schedule()
   weight_decay = {1}
-{0}/optimizers.chain.transformations = [{2}]
 )",
-                            group.scope, group.decays ? flags.weight_decay : 0.0, parts);
+                        group.scope, decay);
+    if (masks) text += fmt::format("  mask = {}\n", gin_repr(decaying));
+    last = fmt::format("@{}/optax.adamw()", group.scope);
+    if (group.rate != 1) {
+      text += fmt::format(R"({0}/optax.scale.step_size = {1}
+{0}/optax.chain.transformations = [{2}, @{0}/optax.scale()]
+)",
+                          group.scope, group.rate, last);
+      last = fmt::format("@{}/optax.chain()", group.scope);
+    }
+    transforms += fmt::format("\n    '{}': {},", group.scope, last);
+    labels += fmt::format("\n    {}: '{}',", gin_repr(group.pattern), group.scope);
+  }
+  if (groups.size() > 1) {
+    text += fmt::format("optax.multi_transform.transforms = {{{}}}\n", transforms);
+    text += fmt::format("optax.multi_transform.param_labels = {{{}}}\n", labels);
+    last = "@optax.multi_transform()";
+  }
+  std::string clip;
+  if (flags.max_grad_norm > 0) {
+    text += fmt::format("optax.clip_by_global_norm.max_norm = {}\n", flags.max_grad_norm);
+    clip = "@optax.clip_by_global_norm(), ";
+  }
+  return text + fmt::format("optimizers.chain.transformations = [{}{}]\n", clip, last);
 }
 
 constexpr const char* kAdafactor = R"(adafactor.Adafactor:
@@ -117,25 +136,18 @@ constexpr const char* kAdafactor = R"(adafactor.Adafactor:
 
 std::string finetune_optimizer_gin(const FinetuneFlags& flags, const FinetuneModel& model,
                                    const std::string& model_class) {
-  const bool is_adamw = flags.is_adamw();
-  const std::vector<ParameterGroup> groups = groups_of(flags, paths_of(model));
-  std::string text = is_adamw ? "" : kAdafactor;
-  std::vector<std::string> pairs;
-  for (const ParameterGroup& group : groups) {
-    if (is_adamw) text += adamw_text(flags, group);
-    const std::string optimizer =
-        is_adamw ? fmt::format("@{}/optimizers.chain()", group.scope) : "@adafactor.Adafactor()";
-    if (groups.size() == 1 && flags.freeze.empty())
-      return text + fmt::format("{}.optimizer_def = {}\n", model_class, optimizer);
-    text += fmt::format("{}/traverse_util.ModelParamTraversal.filter_fn = {}\n", group.scope,
-                        gin_repr(group.pattern));
-    pairs.push_back(
-        fmt::format("(@{}/traverse_util.ModelParamTraversal(), {})", group.scope, optimizer));
-  }
-  return text + fmt::format(
-                    "{}.optimizer_def = @optimizers.MultiOptimizer()\n"
-                    "optimizers.MultiOptimizer.traversals_and_optimizers = [\n    {}]\n",
-                    model_class, fmt::join(pairs, ",\n    "));
+  const std::vector<std::string> paths = paths_of(model);
+  const std::vector<ParameterGroup> groups = groups_of(flags, paths);
+  const std::string text = flags.is_adamw() ? adamw_text(flags, groups, paths) : kAdafactor;
+  const char* optimizer = flags.is_adamw() ? "@optimizers.chain()" : "@adafactor.Adafactor()";
+  if (flags.freeze.empty())
+    return text + fmt::format("{}.optimizer_def = {}\n", model_class, optimizer);
+  return text + fmt::format(R"(traverse_util.ModelParamTraversal.filter_fn = {}
+{}.optimizer_def = @optimizers.MultiOptimizer()
+optimizers.MultiOptimizer.traversals_and_optimizers = [
+    (@traverse_util.ModelParamTraversal(), {})]
+)",
+                            gin_repr(not_frozen(flags, paths)), model_class, optimizer);
 }
 
 }  // namespace quintet

@@ -65,6 +65,8 @@ def test_classes_frozen_parts_and_the_best_checkpoint(folder):
     refused = quintet("finetune", BYT5, *flags, "--freeze=nowhere", expect=2)
     assert "--freeze=nowhere: found in no parameter" in refused.err, refused
     done = quintet("finetune", BYT5, *flags, f"--validation={valid}")
+    # Layers have rates of their own and some do not decay, but gradients have one norm.
+    assert done.out.count("@optax.clip_by_global_norm()") == 1 and "optax.multi_transform" in done.out, done
     assert f"warning: {valid}:5: the label 'prime' of 1 validation examples is no training example's" in done.err, done
     assert "| target \\ predicted | even | odd | prime | other |" in done.err and "\n| prime | 0 | 0 | 0 | 1 |" in done.err, done
     assert "finetune/accuracy has not improved for 1 evaluations: 0, 0; stopping early" in done.err, done
