@@ -170,7 +170,7 @@ def test_what_is_refused(folder):
                          (run / "metrics.jsonl", "not the directory of a training run")):
         error = quintet("report", wrong, f"--output={folder}/page.html", expect=3).err
         assert str(wrong) in error and words in error, error
-    assert "RUN" in quintet("report", expect=2).err
+    assert "--model_dir is required" in quintet("report", expect=2).err
     (folder / "thesis.html").write_text("<p>mine")
     error = quintet("report", run, f"--output={folder}/thesis.html", expect=2).err
     assert "no report of quintet" in error and (folder / "thesis.html").read_text() == "<p>mine", error
