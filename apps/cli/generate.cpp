@@ -6,24 +6,10 @@
 #include "apps/generate/generator.h"
 #include "apps/model/trained_dataset.h"
 #include "runtime/base/check.h"
-#include "runtime/base/files/posix_file.h"
 #include "runtime/gin/command_line.h"
 
 namespace quintet {
 namespace {
-
-/// Without --model_dir, generate DIR TEXT..
-void take_model(GenerateFlags& flags) {
-  if (!flags.model_dir.empty()) return;
-  const bool is_first =
-      !flags.texts.empty() && is_there(std::filesystem::path(mapped_path(flags.texts.front())));
-  QT_CHECK(is_first, "quintet generate: no model; name its directory with --model_dir=DIR{}",
-           flags.texts.empty() ? ", or before the texts"
-                               : fmt::format(", or before the texts; '{}' is no file or folder",
-                                             flags.texts.front()));
-  flags.model_dir = flags.texts.front();
-  flags.texts.erase(flags.texts.begin());
-}
 
 void add_flags(CommandLine& cli, GenerateFlags& flags) {
   CLI::App& app = cli.app();
@@ -69,7 +55,7 @@ int run_generate(std::span<char* const> args) {
       "echo 'number: ten' | quintet generate --model_dir=/tmp/numbers --temperature=0.7");
   add_flags(cli, flags);
   if (!cli.parse(left)) return 0;
-  take_model(flags);
+  flags.take_model();
   flags.generation.check();
   QT_CHECK(flags.texts.empty() || flags.input.empty(),
            "quintet generate: give inputs as arguments or with --input, not both");

@@ -11,6 +11,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "apps/flags/command_line.h"
 #include "apps/generate/embedder.h"
 #include "apps/generate/token_ids.h"
 #include "apps/interactive/lines.h"
@@ -21,6 +22,7 @@
 #include "apps/process/progress.h"
 #include "apps/process/signals.h"
 #include "data/vocabularies/text_stream.h"
+#include "runtime/base/files/posix_file.h"
 #include "runtime/base/formats/json.h"
 
 namespace quintet {
@@ -337,6 +339,18 @@ void generate(const GenerateFlags& flags, const Ranks& ranks, const gin::Command
     Embedder embedder(flags, line, division.group());
     answer_with(embedder);
   }
+}
+
+void GenerateFlags::take_model() {
+  if (!model_dir.empty()) return;
+  const bool is_first =
+      !texts.empty() && is_there(std::filesystem::path(mapped_path(texts.front())));
+  QT_CHECK(is_first, "quintet generate: no model; name its directory with --model_dir=DIR{}",
+           texts.empty()
+               ? ", or before the texts"
+               : fmt::format(", or before the texts; '{}' is no file or folder", texts.front()));
+  model_dir = texts.front();
+  texts.erase(texts.begin());
 }
 
 void GenerateFlags::check_embed() const {

@@ -28,6 +28,8 @@ struct GenerateFlags {
 
   /// Throws a usage error for flags that do not go with --embed.
   void check_embed() const;
+  /// Without --model_dir the first text is the model. Throws a usage error if there is none, or no such file.
+  void take_model();
 };
 
 /// Answers `texts`, the lines of `input` or those of standard input. `bindings`: gin bindings over the

@@ -1,0 +1,57 @@
+#include "apps/input/data_flags.h"
+
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+namespace quintet {
+
+void list_tasks(const data::TaskRegistry& tasks, const ResultFormat& format) {
+  const auto all = data::splits_by_task(tasks);
+  const bool is_terminal = isatty(STDOUT_FILENO) != 0;
+  size_t width = 0;
+  for (const auto& [name, splits] : all) width = std::max(width, name.size());
+  bool any_is_away = false;
+  for (const auto& [name, splits] : all) {
+    any_is_away = any_is_away || !splits;
+    nlohmann::ordered_json object = {{"task", name}, {"splits", nullptr}};
+    if (splits) object["splits"] = *splits;
+    format.print_object(object.dump());
+    format.print_text(fmt::format("{:<{}}{}{}\n", name, is_terminal ? width : 0,
+                                  is_terminal ? "  " : "\t",
+                                  splits ? fmt::format("{}", fmt::join(*splits, " ")) : "-"));
+  }
+  if (any_is_away && !format.is_json())
+    fmt::print(
+        stderr,
+        "-: the task's data or vocabulary is not here (--tfds_data_dir, VOCABULARY in gin)\n");
+}
+
+void DataFlags::add_to(CLI::App& app) {
+  app.add_option("what", what, "show, list, or batches: for libquintet.so, which starts this")
+      ->required()
+      ->check(CLI::IsMember({"show", "list", "batches"}));
+  app.add_option("task", name, "task or mixture (for show and batches)");
+  app.add_option("--split", options.split, "split of the data set")->capture_default_str();
+  app.add_option("--num", options.num, "number of examples and rows to show")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
+  app.add_option(
+         "--task_feature_lengths", lengths,
+         "name=length,..; default: %TASK_FEATURE_LENGTHS of the gin files, else 512 and 114")
+      ->delimiter(',');
+  app.add_flag("--shuffle", options.shuffle, "show examples in the order of training");
+  app.add_option("--seed", options.seed, "seed of that order")->capture_default_str();
+  app.add_flag("--no_pack", padded, "pad rows instead of packing");
+  app.add_flag("--best_fit", options.best_fit,
+               "pack rows by best fit (use_custom_packing_ops) instead of greedily");
+  app.add_option("--most_ids", options.most_ids, "print at most so many ids of a feature")
+      ->capture_default_str();
+  format.add_to(app);
+  app.add_flag("--use_cached", options.use_cached,
+               "of the task's offline cache in --seqio_additional_cache_dirs");
+  batches.add_to(app);
+}
+
+}  // namespace quintet

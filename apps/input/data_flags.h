@@ -1,0 +1,27 @@
+#pragma once
+// What `quintet data` is told, and its list of tasks.
+
+#include <string>
+#include <vector>
+
+#include "apps/flags/result_format.h"
+#include "apps/input/batch_frames.h"
+#include "data/show/show.h"
+
+namespace quintet {
+
+struct DataFlags {
+  std::string what, name;
+  std::vector<std::string> lengths;
+  data::ShowOptions options;
+  ResultFormat format{"text"};
+  BatchFlags batches;
+  bool padded = false;
+
+  void add_to(CLI::App& app);
+};
+
+/// A line for each: its splits in a column of their own on a terminal, behind a tab elsewhere.
+void list_tasks(const data::TaskRegistry& tasks, const ResultFormat& format);
+
+}  // namespace quintet
