@@ -112,58 +112,6 @@ class DiagonalsGradient {
       high[first + diagonal + 1] += sum.y;
     }
   }
-  /// Adds a tile of kKeys rows and kQueries columns, in boxes of 64 columns as above, with tensor
-  /// cores: `half` 0 and 1, a warp each, take the diagonals left and right of the first one.
-  /// `zeros`: 16 bytes of them in shared memory.
-  template <int kKeys, int kQueries>
-  __device__ void add_by_products(int relative, int half, simt::Shared<bf16> tile,
-                                  simt::Shared<bf16> zeros) const {
-    const int first = head_diagonals.entry(relative), lane = static_cast<int>(threadIdx.x) % 32;
-    if (relative - (kKeys - 1) >= head_diagonals.reach ||
-        relative + kQueries - 1 <= -head_diagonals.reach) {
-      const auto words = simt::shared_cast<uint32_t>(tile);
-      low[first + (half == 0 ? -32 : 0) + lane] +=
-          sum_of<kKeys * kQueries / 64>(32 * half + lane, 64, words);
-      return;
-    }
-    // Blocks of 8 x 8: diagonal d = 8 r + s of blocks r = column block - row block, s = column -
-    // row within the block. Row i of A is block r = 16 half - 16 + i of row block a, a pair of its
-    // rows end to end; B selects s: columns of its first tile are s = -8, ..., -1, of its second 0,
-    // ..., 7.
-    float sums[2][4] = {};
-    const int r = 16 * half - 16 + lane % 16, odd = lane / 16;
-    const int n = lane / 4, k = 2 * (lane % 4);
-#pragma unroll 1
-    for (int pair = 0; pair < 4; ++pair) {
-      uint32_t select[2][2];
-#pragma unroll
-      for (int t = 0; t < 2; ++t)
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          constexpr uint32_t kOne = 0x3f80;
-          const int one = n - 8 + 8 * t + 2 * pair + i - k;  // where s is that of column n
-          select[t][i] = one == 0 ? kOne : one == 1 ? kOne << 16 : 0U;
-        }
-      const int row = 2 * pair + odd;
-#pragma unroll 4
-      for (int a = 0; a < kKeys / 8; ++a) {
-        const int block = r + a;
-        const bool is_in = block >= 0 && block < kQueries / 8;
-        const int at = block / 8 * kKeys * 64 + (8 * a + row) * 64 + ((block ^ row) & 7) * 8;
-        uint32_t operand[4];
-        simt::ldmatrix_x4(operand, is_in ? &tile[at] : &zeros[0]);
-        simt::mma_m16n8k16(sums[0], operand, select[0], sums[0], bf16{});
-        simt::mma_m16n8k16(sums[1], operand, select[1], sums[1], bf16{});
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int diagonal = 8 * (16 * half - 16 + n + i / 2 * 8) + k + i % 2;
-      if (diagonal - 8 >= -(kKeys - 1) && diagonal - 8 < kQueries)
-        high[first + diagonal - 8] += sums[0][i];
-      if (diagonal >= -(kKeys - 1) && diagonal < kQueries) low[first + diagonal] += sums[1][i];
-    }
-  }
   /// Writes the gradient of the head's diagonals [2 reach + 1], by key - query. After a barrier.
   __device__ void store(float* to) const {
     const int length = 2 * head_diagonals.reach + 1;
@@ -221,6 +169,120 @@ class DiagonalsGradient {
     }
     return sum;
   }
+};
+
+/// Sums along diagonals of a warp's fragments, of 16 rows: returns d, and in sums[u] the sum of the
+/// elements with column - row = d + 32 u. Row r + 8 of a fragment lies on the diagonals of row r of the
+/// one before; what is left is, for each of 8 r + 2 c + i, summed over the lanes by halves.
+template <int kFragments>
+__device__ int sum_along_diagonals(const float (&s)[4 * kFragments], int lane,
+                                   float (&sums)[(kFragments + 5) / 4]) {
+  constexpr int kCount = kFragments + 2, kHalf = (kCount + 1) / 2, kQuarter = (kHalf + 1) / 2;
+  static_assert(kQuarter == (kFragments + 5) / 4);
+  const int r = lane / 4, c = lane % 4;
+  // Diagonal 8 (n - 2) + w of this lane's element i: w = (2 c + i - r) mod 8, the same for eight of
+  // all lanes' elements.
+  const auto folded = [&](int m, int i) {
+    float x = 0;
+    if (m >= 1 && m <= kFragments) x = s[4 * (m - 1) + i];
+    if (m >= 0 && m < kFragments) x += s[4 * m + 2 + i];
+    return x;
+  };
+  float whole[2 * kHalf] = {}, half[2 * kQuarter] = {};
+#pragma unroll
+  for (int n = 0; n < kCount; ++n) {
+    const float even = 2 * c < r ? folded(n, 0) : folded(n - 1, 0);
+    const float odd = 2 * c + 1 < r ? folded(n, 1) : folded(n - 1, 1);
+    whole[n] = even + __shfl_sync(0xffffffffU, odd, (lane + 4) & 31);  // of row r + 1, or 0 after 7
+  }
+  // Four lanes have sums of the same diagonals: (r, c), (r + 2, c + 1), ...
+#pragma unroll
+  for (int n = 0; n < kHalf; ++n) {
+    const float mine = c < 2 ? whole[2 * n] : whole[2 * n + 1];
+    const float others = c < 2 ? whole[2 * n + 1] : whole[2 * n];
+    half[n] = mine + __shfl_xor_sync(0xffffffffU, others, 18);
+  }
+  const int neighbour = (c % 2 == 0 ? lane + 9 : lane - 9) & 31;
+#pragma unroll
+  for (int n = 0; n < kQuarter; ++n) {
+    const float mine = c % 2 == 0 ? half[2 * n] : half[2 * n + 1];
+    const float others = c % 2 == 0 ? half[2 * n + 1] : half[2 * n];
+    sums[n] = mine + __shfl_sync(0xffffffffU, others, neighbour);
+  }
+  return 8 * (2 * (c % 2) + c / 2 - 2) + ((2 * c - r) & 7);
+}
+
+/// The same sums taken where gradients of scores are, in registers: of each warp a strip of entries of its
+/// own, diagonals (query - key) beyond the reach on either side a sum for each lane. Shared memory; no
+/// two lanes share an entry within a tile, and between two tiles the threads have met.
+class DiagonalStrips {
+ public:
+  __host__ __device__ static int floats(int reach) { return 2 * reach + 1 + 64; }
+  __host__ __device__ static size_t bytes(int reach, int warps) {
+    return sizeof(float) * static_cast<size_t>(floats(reach) * warps);
+  }
+  __device__ DiagonalStrips(int its_reach, int its_warps, size_t byte_offset)
+      : reach(its_reach),
+        warps(its_warps),
+        all(simt::shared<float>(byte_offset, floats(its_reach) * its_warps)) {}
+
+  /// All threads of the block; no barrier.
+  __device__ void clear() const {
+    for (int e = static_cast<int>(threadIdx.x); e < floats(reach) * warps;
+         e += static_cast<int>(blockDim.x))
+      all[e] = 0;
+  }
+  /// Adds a warp's fragments, rows are keys, columns queries. `relative`: position of column 0
+  /// minus that of the warp's row 0.
+  template <int kFragments>
+  __device__ void add(int relative, int warp, int lane, const float (&s)[4 * kFragments]) const {
+    const auto strip = all + warp * floats(reach);
+    if (relative - 15 >= reach || relative + 8 * kFragments - 1 <= -reach) {
+      float sum[4] = {s[0], s[1], s[2], s[3]};
+#pragma unroll
+      for (int j = 1; j < kFragments; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sum[i] += s[4 * j + i];
+      strip[at(relative, lane)] += (sum[0] + sum[1]) + (sum[2] + sum[3]);
+      return;
+    }
+    float sums[(kFragments + 5) / 4];
+    const int first = relative + sum_along_diagonals<kFragments>(s, lane, sums);
+#pragma unroll
+    for (int u = 0; u < (kFragments + 5) / 4; ++u) strip[at(first + 32 * u, lane)] += sums[u];
+  }
+  /// The sums beyond the reach become those of the last entries. After the warp's last tile.
+  __device__ void finish(int warp, int lane) const {
+    const auto strip = all + warp * floats(reach);
+    float low = strip[lane], high = strip[33 + 2 * reach + lane];
+#pragma unroll
+    for (int mask = 16; mask > 0; mask /= 2) {
+      low += __shfl_xor_sync(0xffffffffU, low, mask);
+      high += __shfl_xor_sync(0xffffffffU, high, mask);
+    }
+    if (lane != 0) return;
+    strip[32] = low;
+    strip[32 + 2 * reach] = reach == 0 ? low + high : high;
+  }
+  /// Writes the gradient of the head's diagonals [2 reach + 1], by key - query. After a barrier.
+  __device__ void store(float* to) const {
+    const int length = 2 * reach + 1;
+    for (int i = static_cast<int>(threadIdx.x); i < length; i += static_cast<int>(blockDim.x)) {
+      float sum = 0;
+      for (int warp = 0; warp < warps; ++warp)
+        sum += all[warp * floats(reach) + 32 + length - 1 - i];
+      to[i] = sum;
+    }
+  }
+
+ private:
+  __device__ int at(int diagonal, int lane) const {
+    return diagonal <= -reach  ? lane
+           : diagonal >= reach ? 33 + 2 * reach + lane
+                               : 32 + reach + diagonal;
+  }
+  int reach, warps;
+  simt::Shared<float> all;
 };
 
 }  // namespace quintet::QT_GPU::attention

@@ -1,7 +1,7 @@
-// Gradients for sm_90a. One warp copies tiles (TMA), two sum diagonals for the gradient of the
-// bias, two warpgroups multiply (wgmma) for 64 keys each. Scores are computed transposed (rows are
-// keys): weights and their gradients are, from registers, operands of the products for dv and dk;
-// through shared memory they reach the product for dq and the diagonals.
+// Gradients for sm_90a. One warp copies tiles (TMA), two warpgroups multiply (wgmma) for 64 keys
+// each. Scores are computed transposed (rows are keys): weights and their gradients are, from
+// registers, operands of the products for dv and dk; through shared memory they reach the product
+// for dq. Diagonals of the gradients are summed while the products run.
 
 #include "kernels/attention/gpu/backward.cuh"
 #include "kernels/attention/gpu/wgmma_tiles.cuh"
@@ -10,15 +10,13 @@ namespace quintet::QT_GPU::attention {
 namespace {
 
 constexpr int kKeys = 128, kThreads = 3 * kGroup, kStages = 2;
+constexpr int kWarps = 8;  // that multiply
 
 // Offsets in shared memory. Of dq a warpgroup computes 64 queries or, of 128 columns, 64.
 template <int kDepth>
 struct Shape {
   static constexpr int kQueries = kDepth == 64 ? 128 : 64;
   static constexpr int kKeyStages = kDepth == 64 ? 2 : 1;
-  // Tensor cores sum the diagonals where tiles are large enough, else the threads themselves.
-  static constexpr bool kByProducts = kDepth == 64;
-  static constexpr int kDiagonalThreads = kByProducts ? 64 : 96;
   static constexpr int kKeyTile = kKeys * kDepth, kQueryTile = kQueries * kDepth;  // elements
   static constexpr int kScoreTile = kKeys * kQueries;
   static constexpr size_t kKeyBytes = sizeof(bf16) * kKeyTile;
@@ -29,7 +27,7 @@ struct Shape {
   static constexpr size_t kScoresAt = kQueriesAt + 2 * kStages * kQueryBytes;
   static constexpr size_t kStatisticsAt = kScoresAt + 2 * kScoreBytes;
   static constexpr size_t kBarriersAt = kStatisticsAt + 2 * kStages * kStatisticsBytes;
-  static constexpr int kBarriers = 16;
+  static constexpr int kBarriers = 10;
   static constexpr size_t kWorkAt = kBarriersAt + 8 * kBarriers;
   static constexpr size_t kDiagonalsAt = kWorkAt + 32;
 };
@@ -87,24 +85,16 @@ struct Barriers {
   __device__ uint64_t* queries_full(int stage) const { return &all[4 + stage]; }
   __device__ uint64_t* douts_full(int stage) const { return &all[6 + stage]; }
   __device__ uint64_t* queries_empty(int stage) const { return &all[8 + stage]; }  // douts too
-  __device__ uint64_t* scores_full(int buffer) const { return &all[10 + buffer]; }
-  __device__ uint64_t* scores_empty(int buffer) const { return &all[12 + buffer]; }
-  __device__ void init(uint32_t diagonal_warps) const {
+  __device__ void init() const {
     for (int i = 0; i < 2; ++i) {
       simt::mbarrier_init(keys_full(i), 1);
       simt::mbarrier_init(keys_empty(i), 8);  // a thread of each consuming warp
       simt::mbarrier_init(queries_full(i), 1);
       simt::mbarrier_init(douts_full(i), 1);
       simt::mbarrier_init(queries_empty(i), 8);
-      simt::mbarrier_init(scores_full(i), 8);
-      simt::mbarrier_init(scores_empty(i),
-                          diagonal_warps);  // a thread of each warp that sums diagonals
     }
-    all[14] = all[15] = 0;
     simt::fence_barrier_init();
   }
-  /// 16 bytes of zeros.
-  __device__ simt::Shared<bf16> zeros() const { return simt::shared_cast<bf16>(all + 14); }
 };
 
 // Where a block is: the head, its blocks of keys, the tiles of queries that need a block. In shared
@@ -171,32 +161,6 @@ __device__ void produce(const Problem& p, const Maps& maps, const GradientOperan
   }
 }
 
-// Sums the diagonals of each tile's gradients of scores; thread in [0, kDiagonalThreads).
-template <int kDepth>
-__device__ void sum_diagonals(const Problem& p, const Work<kDepth>& work,
-                              const DiagonalsGradient& dhead_diagonals, int thread) {
-  using S = Shape<kDepth>;
-  const Barriers barriers{S{}};
-  Cursor<2> at;
-  for (int block = work.blocks.begin; block < work.blocks.end; ++block)
-    for (int tile = work.next_tile(p, block, 0); tile < work.tiles;
-         tile = work.next_tile(p, block, tile + 1), at.advance()) {
-      simt::forget(thread);
-      const int relative = tile * S::kQueries - block * kKeys - p.first_relative;
-      simt::mbarrier_wait(barriers.scores_full(at.stage()), at.parity());
-      const size_t scores = S::kScoresAt + at.stage() * S::kScoreBytes;
-      if constexpr (S::kByProducts)
-        dhead_diagonals.template add_by_products<kKeys, S::kQueries>(
-            relative, thread / 32, simt::shared<bf16>(scores, S::kScoreTile), barriers.zeros());
-      else
-        dhead_diagonals.template add<kKeys>(relative, thread, S::kDiagonalThreads,
-                                            simt::shared<uint32_t>(scores, S::kScoreTile / 2));
-      simt::named_barrier_sync(2, S::kDiagonalThreads);  // entries of the next tile change hands
-      __syncwarp();
-      if (thread % 32 == 0) simt::mbarrier_arrive(barriers.scores_empty(at.stage()));
-    }
-}
-
 // One warpgroup's part: keys [64 group, 64 group + 64) of each block.
 template <int kDepth, bool kBias>
 class Consumer {
@@ -205,13 +169,15 @@ class Consumer {
 
  public:
   __device__ Consumer(const Problem& problem, const GradientOperands& operands,
-                      const GradientResults& results, const Work<kDepth>& its_work, int its_parts)
+                      const GradientResults& results, const Work<kDepth>& its_work, int its_parts,
+                      const DiagonalStrips& its_strips)
       : p(problem),
         in(operands),
         to(results),
         work(its_work),
         parts(its_parts),
         head_diagonals(kBias ? problem.reach : 0, kKeys, kQueries, S::kDiagonalsAt),
+        strips(its_strips),
         thread(static_cast<int>(threadIdx.x) - kGroup) {}
 
   __device__ void run() {
@@ -229,6 +195,10 @@ class Consumer {
       const int first = block * kKeys + thread / 32 * 16;
       store_keys(first, dk, p.scale, nullptr, to.dk);
       store_keys(first, dv, p.keep_scale, in.keep, to.dv);
+    }
+    if (kBias && to.dbias_diagonals != nullptr) {
+      __syncwarp();
+      strips.finish(thread / 32, thread % 32);
     }
   }
 
@@ -318,8 +288,6 @@ class Consumer {
     issue_sums(weights, dout, dv);
     const auto shared_scores =
         simt::shared<bf16>(S::kScoresAt + queries.stage() * S::kScoreBytes, S::kScoreTile);
-    if (kBias && to.dbias_diagonals != nullptr)  // what the buffer held has been summed
-      simt::mbarrier_wait(barriers.scores_empty(queries.stage()), queries.parity() ^ 1U);
     simt::forget(thread);
     const int stored_row = thread / 32 * 16 + thread % 16;
 #pragma unroll
@@ -330,10 +298,9 @@ class Consumer {
     }
     simt::fence_async_shared();
     issue_sums(dscores, q, dk);
-    if (kBias && to.dbias_diagonals != nullptr) {
-      __syncwarp();
-      release(barriers.scores_full(queries.stage()));
-    }
+    if (kBias && to.dbias_diagonals != nullptr)
+      strips.template add<kQueries / 8>(first - key0 - p.first_relative - thread / 32 * 16,
+                                        thread / 32, thread % 32, dweights);
     simt::named_barrier_sync(1, 2 * kGroup);  // both groups' gradients of scores are here
     float4* saved = to.dq_sums + sums_at(p, kQueries, work.item, parts, work.part, tile, thread);
     // Earlier blocks' sums arrive while the product runs, or before it where registers are short.
@@ -389,6 +356,7 @@ class Consumer {
   const int parts;
   const Barriers barriers{S{}};
   const BiasDiagonals head_diagonals;
+  const DiagonalStrips strips;
   int thread;               // of the two consuming warpgroups
   Cursor<kStages> queries;  // of their gradients of scores too
   float dk[kDepth / 2], dv[kDepth / 2];
@@ -407,32 +375,28 @@ __global__ void __launch_bounds__(kThreads, 1)
   using S = Shape<kDepth>;
   const int reach = kBias ? p.reach : 0;
   const BiasDiagonals head_diagonals(reach, kKeys, S::kQueries, S::kDiagonalsAt);
-  const DiagonalsGradient dhead_diagonals(
-      head_diagonals, S::kDiagonalsAt + BiasDiagonals::bytes(reach, kKeys, S::kQueries));
+  const DiagonalStrips strips(reach, kWarps,
+                              S::kDiagonalsAt + BiasDiagonals::bytes(reach, kKeys, S::kQueries));
   static_assert(S::kWorkAt + sizeof(Work<kDepth>) <= S::kDiagonalsAt);
   Work<kDepth>& work = simt::shared<Work<kDepth>>(S::kWorkAt, 1)[0];
   if (threadIdx.x == 0) {
-    Barriers{S{}}.init(S::kDiagonalThreads / 32);
+    Barriers{S{}}.init();
     work = Work<kDepth>(p, parts);
   }
   if constexpr (kBias) head_diagonals.load(p, Work<kDepth>(p, parts).head, -1, S::kDiagonalsAt);
-  if (kBias && to.dbias_diagonals != nullptr) dhead_diagonals.clear();
+  if (kBias && to.dbias_diagonals != nullptr) strips.clear();
   __syncthreads();
   if (threadIdx.x < kGroup) {
     simt::register_dealloc<40>();
-    if (threadIdx.x == 0)
-      produce<kDepth>(p, maps, in, work);
-    else if (kBias && threadIdx.x / 32 - 1 < S::kDiagonalThreads / 32 &&
-             to.dbias_diagonals != nullptr)
-      sum_diagonals<kDepth>(p, work, dhead_diagonals, static_cast<int>(threadIdx.x) - 32);
+    if (threadIdx.x == 0) produce<kDepth>(p, maps, in, work);
     __syncwarp();
   } else {
     simt::register_alloc<232>();
-    Consumer<kDepth, kBias>(p, in, to, work, parts).run();
+    Consumer<kDepth, kBias>(p, in, to, work, parts, strips).run();
   }
   if (!kBias || to.dbias_diagonals == nullptr) return;
   __syncthreads();
-  dhead_diagonals.store(to.dbias_diagonals + static_cast<int64_t>(blockIdx.x) * (2 * p.reach + 1));
+  strips.store(to.dbias_diagonals + static_cast<int64_t>(blockIdx.x) * (2 * p.reach + 1));
 #endif
 }
 
@@ -468,13 +432,15 @@ void launch_backward(const Prepared& prepared, const GradientOperands& in, Gradi
     to.dbias_diagonals = prepared.scratch<float>(items * parts * prepared.diagonals_length());
   const Maps maps{map_of(p, in.q, p.queries, S::kQueries), map_of(p, in.k, p.keys, kKeys),
                   map_of(p, in.v, p.keys, kKeys), map_of(p, in.dout, p.queries, S::kQueries)};
-  const size_t head_diagonals = BiasDiagonals::bytes(kBias ? p.reach : 0, kKeys, S::kQueries);
-  simt::launch(backward_kernel<kDepth, kBias>,
-               simt::Launch{.grid = dim3(static_cast<unsigned>(items * parts)),
-                            .block = dim3(kThreads),
-                            .shared = S::kDiagonalsAt + 2 * head_diagonals,
-                            .stream = stream},
-               p, maps, in, to, parts);
+  const int reach = kBias ? p.reach : 0;
+  simt::launch(
+      backward_kernel<kDepth, kBias>,
+      simt::Launch{.grid = dim3(static_cast<unsigned>(items * parts)),
+                   .block = dim3(kThreads),
+                   .shared = S::kDiagonalsAt + BiasDiagonals::bytes(reach, kKeys, S::kQueries) +
+                             DiagonalStrips::bytes(reach, kWarps),
+                   .stream = stream},
+      p, maps, in, to, parts);
   if (parts > 1)
     simt::launch(add_parts_kernel<kDepth>,
                  simt::Launch{.grid = dim3(static_cast<unsigned>(items * tiles)),
