@@ -245,7 +245,7 @@ void CrossEntropy<T>::products(int64_t first, int64_t tokens, const T* gradient)
                .c_type = DType::f32,
                .a_transposed = true,
                .alpha = scale_,
-               .beta = first == 0 ? 0.0f : 1.0f,
+               .addend = first == 0 ? nullptr : dw_,
                .lda = stride_};
   if (!is_transposed_) {
     std::swap(g.m, g.n);

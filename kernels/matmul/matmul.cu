@@ -4,6 +4,11 @@
 #include "kernels/simt/host/gemm.h"
 
 namespace quintet::QT_GPU {
+namespace {
+
+const void* addend_of(Views in) { return in.size() > 2 ? in[2].pointer : nullptr; }
+
+}  // namespace
 
 void matmul_gpu(Views in, Views out, const Attrs&, Stream stream) {
   const View &x = in[0], &w = in[1], &y = out[0];
@@ -14,7 +19,8 @@ void matmul_gpu(Views in, Views out, const Attrs&, Stream stream) {
                       .b = w.pointer,
                       .c = y.pointer,
                       .type = x.dtype,
-                      .c_type = y.dtype});
+                      .c_type = y.dtype,
+                      .addend = addend_of(in)});
 }
 
 void matmul_t_gpu(Views in, Views out, const Attrs&, Stream stream) {
@@ -27,7 +33,8 @@ void matmul_t_gpu(Views in, Views out, const Attrs&, Stream stream) {
                       .c = y.pointer,
                       .type = x.dtype,
                       .c_type = y.dtype,
-                      .b_transposed = true});
+                      .b_transposed = true,
+                      .addend = addend_of(in)});
 }
 
 void matmul_grad_w_gpu(Views in, Views out, const Attrs&, Stream stream) {
@@ -40,7 +47,8 @@ void matmul_grad_w_gpu(Views in, Views out, const Attrs&, Stream stream) {
                       .c = dw.pointer,
                       .type = x.dtype,
                       .c_type = dw.dtype,
-                      .a_transposed = true});
+                      .a_transposed = true,
+                      .addend = addend_of(in)});
 }
 
 }  // namespace quintet::QT_GPU

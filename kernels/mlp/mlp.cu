@@ -153,7 +153,7 @@ struct Mlp {
                         .type = type(),
                         .c_type = type(),
                         .b_transposed = transposed,
-                        .beta = add ? 1.0f : 0.0f});
+                        .addend = add ? c : nullptr});
   }
   /// dw = x^T dh.
   void weight_gradient(const T* dh, float* dw) const {

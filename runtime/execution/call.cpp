@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "runtime/abstract/step_clock.h"
 #include "runtime/execution/gather_cache.h"
 #include "runtime/execution/reshard.h"
@@ -16,13 +18,19 @@ bool any_needs_grad(const Tensors& tensors) {
   return false;
 }
 
-void launch(const Op& op, const Tensors& inputs, const Tensors& outputs, const Attrs& attrs) {
+/// `addend`, if there is one, is the last operand.
+void launch(const Op& op, const Tensors& inputs, const Tensors& outputs, const Attrs& attrs,
+            const Tensor& addend) {
   const ExecutionContext& context = ExecutionContext::current();
   std::vector<View> in, out;
   for (const Tensor& t : inputs) in.push_back(t.local());
   for (const Tensor& t : outputs) out.push_back(t.local());
   const bool is_profiled = context.profile != nullptr;
-  const Cost cost = context.clock != nullptr || is_profiled ? cost_of(op, in, out) : Cost{};
+  Cost cost = context.clock != nullptr || is_profiled ? cost_of(op, in, out) : Cost{};
+  if (addend) {
+    in.push_back(addend.local());
+    cost.bytes += static_cast<double>(addend.bytes());
+  }
   if (context.clock != nullptr) context.clock->op(op.name, cost);
   ProfileScope scope(op.name, static_cast<int64_t>(cost.bytes), cost.flops);
   Device& device = Device::current();
@@ -30,15 +38,25 @@ void launch(const Op& op, const Tensors& inputs, const Tensors& outputs, const A
   if (is_profiled) device.synchronize();
 }
 
+Tensor take(Tensor* addend) { return addend == nullptr ? Tensor() : std::exchange(*addend, {}); }
+
+/// A result, in the place of `*addend` if that is of its layout and nobody else's. An `addend` (may be nullptr) of
+/// another is left for another time: nullptr then.
+Tensor new_result(const ResultShape& shape, const Layout& layout, Tensor*& addend) {
+  if (addend != nullptr && (addend->layout() != layout || addend->spec().dtype != shape.spec.dtype))
+    addend = nullptr;
+  if (addend != nullptr && addend->unique()) return *addend;
+  return Tensor(shape.spec, layout, shape.global_slice);
+}
+
 Tensors run_unsharded(const Op& op, const Tensors& inputs, const std::vector<ResultShape>& shapes,
-                      const Attrs& attrs, const OutputMask& make) {
+                      const Attrs& attrs, const OutputMask& make, Tensor* addend) {
   Tensors outputs;
   for (size_t i = 0; i < shapes.size(); ++i)
-    outputs.push_back(make[i]
-                          ? Tensor(shapes[i].spec, Layout::replicated(shapes[i].spec.axes.size()),
-                                   shapes[i].global_slice)
-                          : Tensor());
-  launch(op, inputs, outputs, attrs);
+    outputs.push_back(
+        make[i] ? new_result(shapes[i], Layout::replicated(shapes[i].spec.axes.size()), addend)
+                : Tensor());
+  launch(op, inputs, outputs, attrs, take(addend));
   return outputs;
 }
 
@@ -91,7 +109,8 @@ std::vector<std::pair<Tensor, Layout>> wanted_again(const Op& op, const Tensors&
 
 /// The op on a mesh: operands go where the plan wants them, results where the rules do.
 Tensors run_sharded(const Op& op, const Tensors& inputs, std::vector<ResultShape> shapes,
-                    const Attrs& attrs, const OutputMask& make, const Sharding& sharding) {
+                    const Attrs& attrs, const OutputMask& make, const Sharding& sharding,
+                    Tensor* addend) {
   const Plan& plan = planned(op, inputs, shapes, attrs, make, sharding);
   Operands operands(op, inputs, plan);
   if (plan.in_phases) {
@@ -104,13 +123,12 @@ Tensors run_sharded(const Op& op, const Tensors& inputs, std::vector<ResultShape
       for (size_t d = 0; d < shapes[i].spec.axes.size(); ++d)
         if (shapes[i].spec.axes[d].name == axis::kBlocks)
           shapes[i].spec.axes[d].size = shapes[i].global_slice.sizes[d] = blocks;
-    outputs.push_back(make[i] ? Tensor(shapes[i].spec, plan.results[i], shapes[i].global_slice)
-                              : Tensor());
+    outputs.push_back(make[i] ? new_result(shapes[i], plan.results[i], addend) : Tensor());
   }
   const ExecutionContext& context = ExecutionContext::current();
   if (context.log != nullptr) context.log->op(op, operands.all(), outputs, plan);
   gather_ahead();
-  launch(op, operands.all(), outputs, attrs);
+  launch(op, operands.all(), outputs, attrs, take(addend));
   operands.drop();
   if (!context.in_backward())
     for (size_t i = 0; i < outputs.size(); ++i) {
@@ -122,9 +140,9 @@ Tensors run_sharded(const Op& op, const Tensors& inputs, std::vector<ResultShape
   return outputs;
 }
 
-}  // namespace
-
-Tensors call(const Op& op, const Tensors& inputs, const Attrs& attrs, const OutputMask& mask) {
+/// call(), whose result is added to `*addend` (may be nullptr), which is taken then.
+Tensors run(const Op& op, const Tensors& inputs, const Attrs& attrs, const OutputMask& mask,
+            Tensor* addend) {
   check_attributes(op.name, op.attributes, attrs);
   const auto shapes = bind(op.name, op.rule, inputs, attrs, mask);
   const ExecutionContext& context = ExecutionContext::current();
@@ -137,8 +155,8 @@ Tensors call(const Op& op, const Tensors& inputs, const Attrs& attrs, const Outp
   std::optional<Tensors> kept = products != nullptr ? products->take() : std::nullopt;
   Tensors outputs = kept ? std::move(*kept)
                     : context.sharding == nullptr
-                        ? run_unsharded(op, inputs, shapes, attrs, make)
-                        : run_sharded(op, inputs, shapes, attrs, make, *context.sharding);
+                        ? run_unsharded(op, inputs, shapes, attrs, make, addend)
+                        : run_sharded(op, inputs, shapes, attrs, make, *context.sharding, addend);
   if (products != nullptr) products->keep(outputs);
   if (record) {
     for (Tensor& t : outputs)
@@ -150,6 +168,16 @@ Tensors call(const Op& op, const Tensors& inputs, const Attrs& attrs, const Outp
     tape->record(std::move(node));
   }
   return outputs;
+}
+
+}  // namespace
+
+Tensors call(const Op& op, const Tensors& inputs, const Attrs& attrs, const OutputMask& mask) {
+  return run(op, inputs, attrs, mask, nullptr);
+}
+
+Tensor call_adding(const Op& op, const Tensors& inputs, Tensor& addend) {
+  return run(op, inputs, {}, {}, &addend)[0];
 }
 
 }  // namespace quintet

@@ -60,8 +60,8 @@ class Gradients {
   }
   /// The gradient of `tensor` in whatever layout it has.
   Tensor take_as_is(const Tensor& tensor) {
-    const auto found = grads_.find(tensor.id());
-    return found == grads_.end() ? Tensor() : std::move(found->second.sum);
+    const auto arrived = grads_.extract(tensor.id());
+    return arrived.empty() ? Tensor() : std::move(arrived.mapped().sum);
   }
 
  private:
@@ -97,6 +97,7 @@ class Backward {
   Backward& operator=(const Backward&) = delete;
 
   Tape& tape() { return tape_; }
+  Gradients& pending() { return pending_; }
   /// One of the region's, which the tape's owner takes as they are.
   bool is_input(const Tensor& x) const { return inputs_.contains(x.id()); }
   bool is_leaf(const Tensor& x) const { return !outputs_.contains(x.id()) && !is_input(x); }
@@ -164,6 +165,10 @@ class Backward {
     if (tasks_.size() > kMostDeferred) compute_first();
     return true;
   }
+  /// Whether earlier passes gave the leaf `w` what this product may be added to: on one rank.
+  bool adds_to_leaf(const Tensor& w, const Op& op) const {
+    return &op == &ops::table::matmul_grad_w && !has_ranks() && is_leaf(w) && !w.grad().absent();
+  }
   void compute_deferred() {
     while (!tasks_.empty()) compute_first();
   }
@@ -196,6 +201,7 @@ class Backward {
 
   Tape& tape_;
   GradientBuckets& buckets_;
+  Gradients pending_;
   std::unordered_set<const void*> outputs_, inputs_;
   std::unordered_map<const void*, int64_t>
       to_come_;                  // gradients that nodes and tasks may still give
@@ -230,7 +236,7 @@ Tensors Tape::backward(const Tensors& results, const Tensors& grads, GradientBuc
   context.tape = context.region_of = nullptr;
   context.backward = &running;
   const ContextScope scope(context);
-  Gradients pending;
+  Gradients& pending = running.pending();
   for (size_t i = 0; i < results.size(); ++i)
     if (results[i] && grads[i]) pending.add(results[i], grads[i]);
   while (!nodes_.empty()) {
@@ -273,11 +279,26 @@ Tensors Tape::backward(const Tensors& results, const Tensors& grads, GradientBuc
   return of_inputs;
 }
 
+Tensor input_gradient(const Tensor& x, const Op& op, const Tensors& inputs) {
+  Backward* const backward = ExecutionContext::current().backward;
+  if (backward == nullptr) return call(op, inputs)[0];
+  Tensor before = backward->pending().take_as_is(x);
+  if (!before) return call(op, inputs)[0];
+  Tensor grad = call_adding(op, inputs, before);
+  if (before) backward->pending().add(x, std::move(before));  // of another layout
+  return grad;
+}
+
 Tensor parameter_gradient(const Tensor& w, const Op& op, const Tensors& inputs,
                           const Attrs& attrs) {
   Backward* const backward = ExecutionContext::current().backward;
-  const bool is_deferred = backward != nullptr && backward->defer({w, &op, inputs, attrs});
-  return is_deferred ? Tensor() : call(op, inputs, attrs)[0];
+  if (backward != nullptr && backward->defer({w, &op, inputs, attrs})) return {};
+  if (backward == nullptr || !backward->adds_to_leaf(w, op)) return call(op, inputs, attrs)[0];
+  Tensor before = w.grad();
+  w.set_grad({});
+  Tensor grad = call_adding(op, inputs, before);
+  if (before) w.set_grad(std::move(before));  // of another dtype
+  return grad;
 }
 
 void overlap_deferred_gradients() {

@@ -81,6 +81,8 @@ class Tape {
   ReshardCache reshards_;
 };
 
+/// For gradients: that of `x`, by a product, which is added to what other nodes have given `x` as it is computed.
+Tensor input_gradient(const Tensor& x, const Op& op, const Tensors& inputs);
 /// For gradients: that of parameter `w`, by an op which makes nothing else. No other gradient depends
 /// on it: where an exchange of rows follows backward() defers it until then, and this is absent.
 Tensor parameter_gradient(const Tensor& w, const Op& op, const Tensors& inputs,

@@ -64,6 +64,11 @@ Attrs attributes_for(const Op& op, const Attrs& attrs);
 Tensors call(const Op& op, const Tensors& inputs, const Attrs& attrs = {},
              const OutputMask& mask = {});
 
+/// The result of a product (matmul, matmul_t, matmul_grad_w) added to `addend`, as it is written and where nobody
+/// else has `addend`, in its place: `addend` is absent afterwards. Of another layout than the result's it stays and
+/// is not added.
+Tensor call_adding(const Op& op, const Tensors& inputs, Tensor& addend);
+
 // Functions of the records, declared from the list: `none` is nothing's name.
 #define OP(name, rule, attributes, cost, vjp, phases)                      \
   void name##_cpu(Views in, Views out, const Attrs& attrs, Stream stream); \

@@ -3,7 +3,9 @@
 
 #include <cmath>
 
+#include "runtime/execution/tape.h"
 #include "runtime/op/op.h"
+#include "runtime/ops/ops.h"
 #include "tests/gpu_kernels/on_device.h"
 
 namespace quintet::testing {
@@ -51,6 +53,36 @@ TEST_F(Pointwise, CastsListsOfArrays) {
         EXPECT_EQ(back[i].back(), widened(rounded(values[i]))) << "array " << i;
     }
   });
+}
+
+/// Gradients of the sum of x w and x v, and of the same once more.
+TEST_F(Pointwise, AProductAddsToAGradientInItsOwnLaunch) {
+  const auto make = [](const char* rows, const char* columns) {
+    HostArray ones(DType::f32, {16, 16});
+    std::ranges::fill(ones.as<float>(), 0.5f);
+    return Tensor::from_host(ones, {rows, columns});
+  };
+  Tensor x = make("m", "k"), w = make("k", "n");
+  const Tensor v = make("k", "n");
+  x.set_needs_grad(true);
+  w.set_needs_grad(true);
+  std::vector<int64_t> launches;
+  for (int pass = 0; pass < 2; ++pass) {
+    Tape tape;
+    Tensor y;
+    {
+      Tape::Recording recording(tape);
+      const Tensor h = ops::scale(x, 1);
+      y = ops::add(ops::matmul(h, w), ops::matmul(h, v));
+    }
+    const int64_t before = device().counters().read().launches;
+    tape.backward({y}, {make("m", "n")});
+    launches.push_back(device().counters().read().launches - before);
+  }
+  // Two products for h, one for w, h's scale; then x's sum of both passes.
+  EXPECT_EQ(launches, (std::vector<int64_t>{4, 5}));
+  EXPECT_EQ(w.grad().to_host().as<float>()[7], 2 * 16 * 0.25f);
+  EXPECT_EQ(x.grad().to_host().as<float>()[7], 2 * 2 * 16 * 0.25f);
 }
 
 TEST_F(Pointwise, FillsAndAccumulates) {

@@ -21,14 +21,14 @@ struct Param {
   OnDevice<float> gradient_on, param_on, first_on, second_on;
   OnDevice<bfloat16> copy_on;
 
-  Param(Device& device, size_t n, uint64_t seed, int shift)
+  Param(Device& device, size_t n, uint64_t seed, int shift, bool squares_first = false)
       : gradient(normals(n, seed)),
         param(normals(n, seed + 1)),
         first(normals(n, seed + 2, 0.1)),
         second(normals(n, seed + 3, 0.1)),
         gradient_on(device, gradient, shift),
         param_on(device, param, shift),
-        first_on(device, first, shift),
+        first_on(device, squares_first ? squared(first) : first, shift),
         second_on(device, squared(second), shift),
         copy_on(device, std::vector<bfloat16>(n), shift) {}
   static std::vector<float>& squared(std::vector<float>& v) {
@@ -51,10 +51,11 @@ struct Param {
   }
 };
 
-std::vector<Param> make_params(Device& device, int shift) {
+std::vector<Param> make_params(Device& device, int shift, bool squares_first = false) {
   std::vector<Param> params;
   params.reserve(kSizes.size());
-  for (size_t i = 0; i < kSizes.size(); ++i) params.emplace_back(device, kSizes[i], 10 * i, shift);
+  for (size_t i = 0; i < kSizes.size(); ++i)
+    params.emplace_back(device, kSizes[i], 10 * i, shift, squares_first);
   return params;
 }
 std::vector<UpdateArrays> arrays_of(const std::vector<Param>& params) {
@@ -137,10 +138,16 @@ TEST_F(Updates, SgdIsThatOfTheCpu) {
   });
 }
 
+/// Whether the rule's first state is a mean or a sum of squares.
+bool squares_first(const UpdateRule& rule) {
+  return std::holds_alternative<rules::RootOfSum>(rule) ||
+         std::holds_alternative<rules::Rms>(rule) || std::holds_alternative<rules::Amos>(rule);
+}
+
 /// A rule on the device against the same text on a CPU, with the first state in 16 bits too.
 void compare_rule(Device& device, const UpdateRule& rule) {
   for (int shift : {0, 1}) {
-    std::vector<Param> params = make_params(device, shift);
+    std::vector<Param> params = make_params(device, shift, squares_first(rule));
     std::vector<OnDevice<bfloat16>> rounded;
     std::vector<OnDevice<double>> squares;
     OnDevice<int32_t> found(device, std::vector<int32_t>(params.size()), 0);

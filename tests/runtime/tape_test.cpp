@@ -62,6 +62,30 @@ TEST(Tape, DifferentiatesAProduct) {
   EXPECT_EQ(values(w.grad()), (std::vector<float>{4, 4, 6, 6}));
 }
 
+TEST(Tape, AddsAProductToTheGradientThatIsThere) {
+  const Tensor x = leaf({{"m", 2}, {"k", 2}});
+  const Tensor a = leaf({{"k", 2}, {"k", 2}}, 5), b = leaf({{"k", 2}, {"k", 2}}, 9);
+  differentiate([&] {
+    const Tensor h = ops::scale(x, 1);
+    return ops::add(ops::add(ops::matmul(h, a), ops::matmul_t(h, b)), h);
+  });
+  // The ones that h has first are the products' gradient, too.
+  EXPECT_EQ(values(x.grad()),
+            (std::vector<float>{11 + 20 + 1, 15 + 22 + 1, 11 + 20 + 1, 15 + 22 + 1}));
+}
+
+TEST(Tape, AddsAProductToAParametersGradientAndLeavesWhatOthersHoldOfIt) {
+  const Tensor x = leaf({{"m", 2}, {"k", 2}}), w = leaf({{"k", 2}, {"n", 2}}, 5);
+  Tensor first;
+  for (const std::vector<float>& want :
+       std::vector<std::vector<float>>{{4, 4, 6, 6}, {8, 8, 12, 12}, {12, 12, 18, 18}}) {
+    differentiate([&] { return ops::matmul(x, w); });
+    EXPECT_EQ(values(w.grad()), want);
+    if (!first) first = w.grad();
+  }
+  EXPECT_EQ(values(first), (std::vector<float>{4, 4, 6, 6}));
+}
+
 TEST(Tape, GivesTheSameGradientsWithRemat) {
   const Tensor x = leaf({{"m", 2}, {"k", 3}}), w = leaf({{"k", 3}, {"n", 3}}, 2);
   const Tensor scale = leaf({{"n", 3}});

@@ -3,7 +3,7 @@
 //
 //   simt::gemm(stream, {.m = tokens, .n = mlp, .k = embed, .a = x, .b = w, .c = y, .type = DType::bf16});
 //
-// c [m, n] = alpha op(a) op(b) + beta c; all row-major. op(a) is [m, k]: a is [m, k], or [k, m] if
+// c [m, n] = alpha op(a) op(b) + addend; all row-major. op(a) is [m, k]: a is [m, k], or [k, m] if
 // a_transposed; likewise b [k, n] or [n, k]. a and b have dtype `type`, c `c_type`: float32 or
 // bfloat16. Accumulation in float32; float32 operands are multiplied in full float32 precision.
 // Sizes of 0 are legal. The algorithm of a problem is the fastest of cuBLASLt's proposals, measured at
@@ -26,7 +26,9 @@ struct Gemm {
   DType type = DType::f32;
   DType c_type = DType::f32;
   bool a_transposed = false, b_transposed = false;
-  float alpha = 1, beta = 0;
+  float alpha = 1;
+  const void* addend =
+      nullptr;  // of c's dtype and strides, c itself or apart; nullptr: nothing is added
   int64_t lda = 0, ldb = 0, ldc = 0;  // elements between rows; 0: dense
   // `batch` problems, each operand advancing by its stride in elements.
   int64_t batch = 1, a_stride = 0, b_stride = 0, c_stride = 0;

@@ -32,6 +32,9 @@ uint32_t alignment_of(const void* pointer) {
   return static_cast<uint32_t>(address & -address);
 }
 
+/// What cuBLASLt reads as its C: result or not, it wants an address.
+const void* addend_of(const Gemm& g) { return g.addend != nullptr ? g.addend : g.c; }
+
 cudaDataType_t cuda_type(DType type) {
   QT_ASSERT(type == DType::f32 || type == DType::bf16);
   return type == DType::f32 ? CUDA_R_32F : CUDA_R_16BF;
@@ -70,7 +73,7 @@ class Problem {
     for (const auto& [attribute, pointer] :
          {std::pair(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, g.b),
           {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, g.a},
-          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<const void*>(g.c)},
+          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, addend_of(g)},
           {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<const void*>(g.c)}}) {
       const uint32_t alignment = alignment_of(pointer);
       cublaslt().MatmulPreferenceSetAttribute(preference, attribute, &alignment, sizeof alignment);
@@ -97,8 +100,9 @@ class Problem {
   }
   cublasStatus_t run(cublasLtHandle_t handle, const Gemm& g, const cublasLtMatmulAlgo_t& algorithm,
                      void* workspace, cudaStream_t stream) const {
-    return cublaslt().Matmul(handle, operation_, &g.alpha, g.b, b_, g.a, a_, &g.beta, g.c, c_, g.c,
-                             c_, &algorithm, workspace, kWorkspace, stream);
+    const float beta = g.addend != nullptr ? 1.0f : 0.0f;
+    return cublaslt().Matmul(handle, operation_, &g.alpha, g.b, b_, g.a, a_, &beta, addend_of(g),
+                             c_, g.c, c_, &algorithm, workspace, kWorkspace, stream);
   }
 
  private:
@@ -121,9 +125,10 @@ class Problem {
 };
 
 auto key_of(const Gemm& g) {
-  return std::tuple(alignment_of(g.a), alignment_of(g.b), alignment_of(g.c), g.m, g.n, g.k, g.type,
-                    g.c_type, g.a_transposed, g.b_transposed, g.beta != 0, g.lda, g.ldb, g.ldc,
-                    g.batch, g.a_stride, g.b_stride, g.c_stride);
+  return std::tuple(alignment_of(g.a), alignment_of(g.b), alignment_of(g.c),
+                    g.addend != nullptr ? alignment_of(g.addend) : 0, g.m, g.n, g.k, g.type,
+                    g.c_type, g.a_transposed, g.b_transposed, g.lda, g.ldb, g.ldc, g.batch,
+                    g.a_stride, g.b_stride, g.c_stride);
 }
 
 std::string text_of(const decltype(key_of(Gemm{}))& key) {
@@ -178,7 +183,7 @@ class Library {
     autotuner_.add(name, {reinterpret_cast<const char*>(&best), sizeof best});
     return best;
   }
-  /// Proposals are timed on a copy of c, because beta may read it.
+  /// Proposals are timed into other memory than c, which may be its own addend.
   cublasLtMatmulAlgo_t fastest(const Problem& problem,
                                const std::vector<cublasLtMatmulAlgo_t>& proposals, Gemm g,
                                void* workspace, cudaStream_t stream) {
@@ -187,6 +192,7 @@ class Library {
     const Scratch other((rows * (g.ldc != 0 ? g.ldc : g.n) +
                          (g.batch == 1 ? 0 : (g.batch - 1) * g.c_stride + g.m * g.n)) *
                         size_of(g.c_type));
+    if (g.addend == g.c) g.addend = other.data<void>();
     g.c = other.data<void>();
     return proposals[fastest_of(stream, proposals.size(), [&](size_t i) {
       // Some proposals are refused only now.
@@ -204,14 +210,14 @@ class Library {
 
 void gemm(Stream stream, const Gemm& g) {
   if (g.m == 0 || g.n == 0) return;
-  if (g.k == 0 && g.beta == 0) {
-    QT_ASSERT(g.batch == 1 && (g.ldc == 0 || g.ldc == g.n));
-    QT_CUDA(cudaMemsetAsync(g.c, 0, static_cast<size_t>(g.m * g.n * size_of(g.c_type)),
-                            static_cast<cudaStream_t>(stream.handle)));
-    return;
-  }
   if (g.k == 0) {
-    QT_ASSERT(g.beta == 1);
+    QT_ASSERT(g.batch == 1 && (g.ldc == 0 || g.ldc == g.n));
+    const auto bytes = static_cast<size_t>(g.m * g.n * size_of(g.c_type));
+    const auto cuda_stream = static_cast<cudaStream_t>(stream.handle);
+    if (g.addend == nullptr)
+      QT_CUDA(cudaMemsetAsync(g.c, 0, bytes, cuda_stream));
+    else if (g.addend != g.c)
+      QT_CUDA(cudaMemcpyAsync(g.c, g.addend, bytes, cudaMemcpyDeviceToDevice, cuda_stream));
     return;
   }
   static Library library;

@@ -23,19 +23,20 @@ std::vector<float> widened(const void* from, DType type, int64_t rows, int64_t c
   return out;
 }
 
-void one_gemm(const Gemm& g, const void* a, const void* b, void* c) {
+void one_gemm(const Gemm& g, const void* a, const void* b, const void* addend, void* c) {
   const int64_t a_rows = g.a_transposed ? g.k : g.m, a_columns = g.a_transposed ? g.m : g.k;
   const int64_t b_rows = g.b_transposed ? g.n : g.k, b_columns = g.b_transposed ? g.k : g.n;
   const auto wide_a = widened(a, g.type, a_rows, a_columns, g.lda != 0 ? g.lda : a_columns);
   const auto wide_b = widened(b, g.type, b_rows, b_columns, g.ldb != 0 ? g.ldb : b_columns);
   const int64_t ldc = g.ldc != 0 ? g.ldc : g.n;
-  std::vector<float> out = g.beta == 0 ? std::vector<float>(static_cast<size_t>(g.m * g.n))
-                                       : widened(c, g.c_type, g.m, g.n, ldc);
+  const float beta = addend != nullptr ? 1.0f : 0.0f;
+  std::vector<float> out = addend == nullptr ? std::vector<float>(static_cast<size_t>(g.m * g.n))
+                                             : widened(addend, g.c_type, g.m, g.n, ldc);
   // Row by row where rows are sequences': the CPU's products of several rows round a row by how many
   // there are, on some processors, and answers are the same beside other requests.
   const int64_t step = g.a_transposed ? g.m : 1;
   for (int64_t row = 0; row < g.m; row += step)
-    cpu::gemm({step, g.n, g.k, g.a_transposed, g.b_transposed, g.alpha, g.beta},
+    cpu::gemm({step, g.n, g.k, g.a_transposed, g.b_transposed, g.alpha, beta},
               wide_a.data() + (g.a_transposed ? 0 : row * g.k), a_columns, wide_b.data(), b_columns,
               out.data() + row * g.n, g.n);
   for (int64_t r = 0; r < g.m; ++r)
@@ -58,6 +59,7 @@ void gemm(Stream, const Gemm& problem) {
     if (g.m == 0 || g.n == 0) return;
     for (int64_t i = 0; i < g.batch; ++i)
       one_gemm(g, at(g.a, g.type, i * g.a_stride), at(g.b, g.type, i * g.b_stride),
+               g.addend != nullptr ? at(g.addend, g.c_type, i * g.c_stride) : nullptr,
                const_cast<char*>(at(g.c, g.c_type, i * g.c_stride)));
   });
 }
