@@ -2,6 +2,7 @@
 
 #include "kernels/rms_norm/rms_norm_gpu.h"
 #include "kernels/rms_norm/rows.cuh"
+#include "kernels/simt/dependent.cuh"
 #include "kernels/simt/host/scratch.h"
 #include "kernels/vectors/operands_gpu.h"
 
@@ -23,16 +24,46 @@ struct NormGradArgs {
   DropoutMask mask{};
 };
 
-// Shared memory of sums over a row's threads.
-constexpr size_t kSumBytes = 128;
+/// A row's sum of squares and of its products with the gradient, or a part of them.
+struct RowSums {
+  float squares = 0, products = 0;
+};
+// Shared memory of sums over a row's threads: each warp's of two rows.
+constexpr int kSumWarps = kBlockThreads / 32;
+constexpr size_t kSumBytes = 2 * kSumWarps * sizeof(RowSums);
+
+/// Over the threads of row `row`. Consecutive rows of a block leave their sums in two places, so that one barrier
+/// does: who comes to the next but one has passed the next one's barrier, and everyone has read these by then.
+template <typename S>
+__device__ RowSums row_sums(RowSums mine, int64_t row, simt::Shared<float> workspace) {
+  mine = {warp_sum(mine.squares), warp_sum(mine.products)};
+  if constexpr (S::kThreads == 32) {
+    return mine;
+  } else {
+    auto sums = workspace + static_cast<int>(row % 2) * 2 * kSumWarps;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    if (threadIdx.x % 32 == 0) {
+      sums[2 * warp] = mine.squares;
+      sums[2 * warp + 1] = mine.products;
+    }
+    __syncthreads();
+    RowSums all;
+#pragma unroll
+    for (int w = 0; w < kSumWarps; ++w) {
+      all.squares += sums[2 * w];
+      all.products += sums[2 * w + 1];
+    }
+    return all;
+  }
+}
 
 /// dx = r (dout scale) - x r^3 mean(dout scale x): the two factors of a row.
 struct Factors {
   float r, rescale;
 };
-__device__ Factors factors(float squares, float products, int depth, float eps) {
-  const float r = 1.0f / sqrtf(squares / static_cast<float>(depth) + eps);
-  return {r, r * r * r * products / static_cast<float>(depth)};
+__device__ Factors factors(const RowSums& sums, int depth, float eps) {
+  const float r = 1.0f / sqrtf(sums.squares / static_cast<float>(depth) + eps);
+  return {r, r * r * r * sums.products / static_cast<float>(depth)};
 }
 
 /// The rows of a block (kThreads = 256) or of each of its warps: a run of consecutive ones.
@@ -139,7 +170,7 @@ __global__ void __launch_bounds__(kBlockThreads, sizeof(typename S::Type) == 2 ?
     norm_grad_kernel(const __grid_constant__ NormGradArgs<typename S::Type> a) {
   using T = typename S::Type;
   constexpr int kLane = S::kLane, kAhead = kStages<T, kResidual> - 1;
-  auto workspace = simt::shared<float>(0, 32);
+  auto workspace = simt::shared<float>(0, kSumBytes / sizeof(float));
   const RowRun<S> run(a.rows);
   auto ring = make_ring<S, kResidual>(a, run.end);
   float sums[S::kUnits][kLane] = {};
@@ -147,7 +178,7 @@ __global__ void __launch_bounds__(kBlockThreads, sizeof(typename S::Type) == 2 ?
   for (int64_t row = run.begin; row < run.end; ++row) {
     ring.start(row + kAhead);
     ring.wait();
-    float squares = 0, products = 0;
+    RowSums mine;
     for_row_units<S>(a.depth, [&](int, int at) {
       float v[kLane], d[kLane], scale[kLane];
       ring.read(row, 0, at, v);
@@ -155,13 +186,11 @@ __global__ void __launch_bounds__(kBlockThreads, sizeof(typename S::Type) == 2 ?
       load<kLane>(a.scale + at, scale);
 #pragma unroll
       for (int k = 0; k < kLane; ++k) {
-        squares += v[k] * v[k];
-        products += v[k] * scale[k] * d[k];
+        mine.squares += v[k] * v[k];
+        mine.products += v[k] * scale[k] * d[k];
       }
     });
-    squares = row_sum<S>(squares, workspace);
-    products = row_sum<S>(products, workspace);
-    const Factors f = factors(squares, products, a.depth, a.eps);
+    const Factors f = factors(row_sums<S>(mine, row, workspace), a.depth, a.eps);
     for_row_units<S>(a.depth, [&](int u, int at) {
       float v[kLane], d[kLane], scale[kLane];
       ring.read(row, 0, at, v);
@@ -188,6 +217,7 @@ __global__ void __launch_bounds__(kBlockThreads, sizeof(typename S::Type) == 2 ?
         }
     });
   }
+  simt::start_next();  // the sum of the parts
   simt::cp_async_wait<0>();
   store_partial<S>(sums, a.partials + int64_t{blockIdx.x} * a.depth, a.depth);
 }
@@ -210,9 +240,8 @@ __global__ void __launch_bounds__(kBlockThreads)
       squares += v * v;
       products += v * a.scale[i] * simt::to_float(a.dout[at + i]);
     }
-    squares = block_sum(squares, workspace);
-    products = block_sum(products, workspace);
-    const Factors f = factors(squares, products, a.depth, a.eps);
+    const Factors f =
+        factors({block_sum(squares, workspace), block_sum(products, workspace)}, a.depth, a.eps);
     for (int i = first; i < a.depth; i += kBlockThreads) {
       const float v = simt::to_float(a.x[at + i]), g = simt::to_float(a.dout[at + i]) * f.r;
       partial[i] += g * v;
@@ -238,6 +267,7 @@ __global__ void __launch_bounds__(kSumColumns* kSumThreads)
   const int part = static_cast<int>(threadIdx.x) / kSumColumns;
   const int column = static_cast<int>(blockIdx.x) * kSumColumns + lane;
   float sum = 0;
+  simt::wait_for_previous();
   if (column < depth) {
 #pragma unroll 4
     for (int p = part; p < parts; p += kSumThreads) sum += partials[int64_t{p} * depth + column];
@@ -259,7 +289,8 @@ void sum_partials_gpu(const float* partials, int64_t parts, int32_t depth, float
                {.grid = static_cast<unsigned>((depth + kSumColumns - 1) / kSumColumns),
                 .block = kSumColumns * kSumThreads,
                 .shared = kSumColumns * kSumThreads * sizeof(float),
-                .stream = stream},
+                .stream = stream,
+                .early = true},
                partials, static_cast<int>(parts), static_cast<int>(depth), sums);
 }
 

@@ -185,6 +185,7 @@ TEST_F(ResidualNorm, HasRowsOfAnyDepth) {
     compare<float>({{3, depth}});
     compare<bfloat16>({{3, depth}});
   }
+  compare<bfloat16>({{67, 2048}});  // several rows a block
 }
 
 /// Cross-entropy of given logits: x is the identity of one column, so logits are w's row.
