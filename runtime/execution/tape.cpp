@@ -289,6 +289,15 @@ Tensor input_gradient(const Tensor& x, const Op& op, const Tensors& inputs) {
   return grad;
 }
 
+Tensor take_gradient(const Tensor& x) {
+  Backward* const backward = ExecutionContext::current().backward;
+  if (backward == nullptr) return {};
+  Tensor before = backward->pending().take_as_is(x);
+  if (!before || before.layout() == x.layout()) return before;
+  backward->pending().add(x, std::move(before));
+  return {};
+}
+
 Tensor parameter_gradient(const Tensor& w, const Op& op, const Tensors& inputs,
                           const Attrs& attrs) {
   Backward* const backward = ExecutionContext::current().backward;

@@ -83,6 +83,9 @@ class Tape {
 
 /// For gradients: that of `x`, by a product, which is added to what other nodes have given `x` as it is computed.
 Tensor input_gradient(const Tensor& x, const Op& op, const Tensors& inputs);
+/// For gradients: what other nodes have given `x`, in its layout, for an op that makes the sum with its own. Absent:
+/// nothing, or in another layout, which is added later.
+Tensor take_gradient(const Tensor& x);
 /// For gradients: that of parameter `w`, by an op which makes nothing else. No other gradient depends
 /// on it: where an exchange of rows follows backward() defers it until then, and this is absent.
 Tensor parameter_gradient(const Tensor& w, const Op& op, const Tensors& inputs,

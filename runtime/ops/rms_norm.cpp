@@ -10,8 +10,13 @@ Tensor ops::rms_norm(const Tensor& x, const Tensor& scale, double eps) {
 
 Tensors rms_norm_vjp(const Node& node, const Tensors& grads) {
   const auto in = inputs_of<rules::rms_norm>(node.inputs);
-  const Tensor& dy = results_of<rules::rms_norm>(grads)["y"];
-  return call(ops::table::rms_norm_grad, {in["x"], in["scale"], dy}, node.attrs);
+  const Tensor &x = in["x"], &dy = results_of<rules::rms_norm>(grads)["y"];
+  const Tensor before = take_gradient(x);
+  if (!before) return call(ops::table::rms_norm_grad, {x, in["scale"], dy}, node.attrs);
+  const Tensors all = call(ops::table::add_rms_norm_grad, {x, in["scale"], dy, before}, node.attrs,
+                           {true, false, true});
+  const auto results = results_of<rules::add_rms_norm_grad>(all);
+  return {results["dx"], results["dscale"]};
 }
 
 ops::ResidualNorm ops::add_rms_norm(const Tensor& x, const Tensor& y, const Tensor& scale,

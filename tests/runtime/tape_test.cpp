@@ -74,6 +74,24 @@ TEST(Tape, AddsAProductToTheGradientThatIsThere) {
             (std::vector<float>{11 + 20 + 1, 15 + 22 + 1, 11 + 20 + 1, 15 + 22 + 1}));
 }
 
+TEST(Tape, AddsANormsGradientToTheOneThatIsThere) {
+  const Tensor x = leaf({{"m", 2}, {"k", 2}}), scale = leaf({{"k", 2}}),
+               other = leaf({{"m", 2}, {"k", 2}});
+  const auto norm = [&](const Tensor& h) { return ops::rms_norm(h, scale); };
+  differentiate([&] { return norm(ops::scale(x, 1)); });
+  std::vector<float> want = values(x.grad());
+  for (float& v : want) v += 1;
+  const std::vector<float> want_scale = values(scale.grad());
+  for (const Tensor& t : {x, scale}) t.set_grad({});
+  differentiate([&] {
+    const Tensor h = ops::scale(x, 1);
+    return ops::add(norm(h), ops::add(h, other));
+  });
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_FLOAT_EQ(values(x.grad())[i], want[i]);
+  EXPECT_EQ(values(scale.grad()), want_scale);
+  EXPECT_EQ(values(other.grad()), (std::vector<float>{1, 1, 1, 1}));
+}
+
 TEST(Tape, AddsAProductToAParametersGradientAndLeavesWhatOthersHoldOfIt) {
   const Tensor x = leaf({{"m", 2}, {"k", 2}}), w = leaf({{"k", 2}, {"n", 2}}, 5);
   Tensor first;
