@@ -84,8 +84,8 @@ TEST(Tape, AddsANormsGradientToTheOneThatIsThere) {
   const std::vector<float> want_scale = values(scale.grad());
   for (const Tensor& t : {x, scale}) t.set_grad({});
   differentiate([&] {
-    const Tensor h = ops::scale(x, 1);
-    return ops::add(norm(h), ops::add(h, other));
+    const Tensor h = ops::scale(x, 1), normed = norm(h), sum = ops::add(h, other);
+    return ops::add(normed, sum);  // whose gradients come back newest first
   });
   for (size_t i = 0; i < want.size(); ++i) EXPECT_FLOAT_EQ(values(x.grad())[i], want[i]);
   EXPECT_EQ(values(scale.grad()), want_scale);
