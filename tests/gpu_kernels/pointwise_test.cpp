@@ -72,7 +72,7 @@ TEST_F(Pointwise, AProductAddsToAGradientInItsOwnLaunch) {
     Tensor y;
     {
       Tape::Recording recording(tape);
-      const Tensor h = ops::scale(x, 1);
+      const Tensor h = ops::scale(x, 2);
       y = ops::add(ops::matmul(h, w), ops::matmul(h, v));
     }
     const int64_t before = device().counters().read().launches;
@@ -81,8 +81,8 @@ TEST_F(Pointwise, AProductAddsToAGradientInItsOwnLaunch) {
   }
   // Two products for h, one for w, h's scale; then x's sum of both passes.
   EXPECT_EQ(launches, (std::vector<int64_t>{4, 5}));
-  EXPECT_EQ(w.grad().to_host().as<float>()[7], 2 * 16 * 0.25f);
-  EXPECT_EQ(x.grad().to_host().as<float>()[7], 2 * 2 * 16 * 0.25f);
+  EXPECT_EQ(w.grad().to_host().as<float>()[7], 2 * 16 * 0.5f);
+  EXPECT_EQ(x.grad().to_host().as<float>()[7], 2 * 2 * 2 * 16 * 0.25f);
 }
 
 TEST_F(Pointwise, FillsAndAccumulates) {

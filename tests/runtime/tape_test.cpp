@@ -66,25 +66,25 @@ TEST(Tape, AddsAProductToTheGradientThatIsThere) {
   const Tensor x = leaf({{"m", 2}, {"k", 2}});
   const Tensor a = leaf({{"k", 2}, {"k", 2}}, 5), b = leaf({{"k", 2}, {"k", 2}}, 9);
   differentiate([&] {
-    const Tensor h = ops::scale(x, 1);
+    const Tensor h = ops::scale(x, 2);
     return ops::add(ops::add(ops::matmul(h, a), ops::matmul_t(h, b)), h);
   });
   // The ones that h has first are the products' gradient, too.
-  EXPECT_EQ(values(x.grad()),
-            (std::vector<float>{11 + 20 + 1, 15 + 22 + 1, 11 + 20 + 1, 15 + 22 + 1}));
+  EXPECT_EQ(values(x.grad()), (std::vector<float>{2 * (11 + 20 + 1), 2 * (15 + 22 + 1),
+                                                  2 * (11 + 20 + 1), 2 * (15 + 22 + 1)}));
 }
 
 TEST(Tape, AddsANormsGradientToTheOneThatIsThere) {
   const Tensor x = leaf({{"m", 2}, {"k", 2}}), scale = leaf({{"k", 2}}),
                other = leaf({{"m", 2}, {"k", 2}});
   const auto norm = [&](const Tensor& h) { return ops::rms_norm(h, scale); };
-  differentiate([&] { return norm(ops::scale(x, 1)); });
+  differentiate([&] { return norm(ops::scale(x, 2)); });
   std::vector<float> want = values(x.grad());
-  for (float& v : want) v += 1;
+  for (float& v : want) v += 2;
   const std::vector<float> want_scale = values(scale.grad());
   for (const Tensor& t : {x, scale}) t.set_grad({});
   differentiate([&] {
-    const Tensor h = ops::scale(x, 1), normed = norm(h), sum = ops::add(h, other);
+    const Tensor h = ops::scale(x, 2), normed = norm(h), sum = ops::add(h, other);
     return ops::add(normed, sum);  // whose gradients come back newest first
   });
   for (size_t i = 0; i < want.size(); ++i) EXPECT_FLOAT_EQ(values(x.grad())[i], want[i]);
