@@ -157,7 +157,8 @@ Encoder::Encoder(const Scope& scope, const StackSpec& spec, Remat remat)
 }
 
 Tensor Encoder::operator()(const Tensor& x, const Tensor& segments, const Context& context) const {
-  const ops::AttentionMask mask{.query_segments = segments, .key_segments = segments, .prefix = {}};
+  const ops::AttentionMask mask =
+      ops::with_ranges({.query_segments = segments, .key_segments = segments, .prefix = {}});
   Tensor y = ops::dropout(x, input_dropout_(context));  // [batch, length, embed]
   const Tensor token_mask = masks_padding_ ? segments : Tensor();
   for (size_t i = 0; i < layers_.size(); ++i)
@@ -249,10 +250,10 @@ Tensor Transformer::decode(const Tensor& encoded, const Tensor& encoder_segments
   QT_CHECK(decoder_.has_value(),
            "this model is an encoder alone: it has embeddings (quintet generate --embed=mean, "
            "/v1/embeddings of quintet serve), but no answers, scores or loss");
-  const ops::AttentionMask self_mask{
-      .query_segments = segments, .key_segments = segments, .prefix = {}, .causal = true};
-  const ops::AttentionMask cross_mask{
-      .query_segments = segments, .key_segments = encoder_segments, .prefix = {}};
+  const ops::AttentionMask self_mask = ops::with_ranges(
+      {.query_segments = segments, .key_segments = segments, .prefix = {}, .causal = true});
+  const ops::AttentionMask cross_mask = ops::with_ranges(
+      {.query_segments = segments, .key_segments = encoder_segments, .prefix = {}});
   return (*decoder_)(ops::embed(input_tokens, decoder_embedding_), encoded, self_mask, cross_mask,
                      spec_.decoder.masks_padding ? token_mask : Tensor(), context);
 }
@@ -271,8 +272,8 @@ DecoderOnlyTransformer::DecoderOnlyTransformer(const Scope& scope, const Transfo
 
 Tensor DecoderOnlyTransformer::decode(const Tensor& input_tokens, const Tensor& segments,
                                       const Tensor& prefix, const Context& context) const {
-  const ops::AttentionMask mask{
-      .query_segments = segments, .key_segments = segments, .prefix = prefix, .causal = true};
+  const ops::AttentionMask mask = ops::with_ranges(
+      {.query_segments = segments, .key_segments = segments, .prefix = prefix, .causal = true});
   return decoder_(ops::embed(input_tokens, embedding_), Tensor(), mask, {}, Tensor(), context);
 }
 

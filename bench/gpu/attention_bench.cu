@@ -3,8 +3,8 @@
 //
 //   attention_bench --device=cuda [--tiny] [--only=512x512] [--runs=30]
 //
-// A line a measurement (bench/gpu/README.md): variants quintet (the op, as a step calls it, masks
-// included) and quintet_sm80 (the kernels for older devices), each also with _no_bias; backward
+// A line a measurement (bench/gpu/README.md): variants quintet (the op, as a step calls it: with a
+// mask whose ranges are there) and quintet_sm80 (the kernels for older devices), each also with _no_bias; backward
 // includes the gradient of the table. `error`s are relative L2 distances.
 
 #include <cuda_runtime.h>
@@ -16,6 +16,7 @@
 
 #include "kernels/attention/attention_gpu.h"
 #include "kernels/attention/gpu/tensor_core.cuh"
+#include "kernels/attention/ranges.h"
 #include "kernels/device.h"
 #include "kernels/simt/cuda_check.h"
 #include "runtime/device/devices.h"
@@ -113,7 +114,7 @@ class Array {
 /// Operands and results of a case for `batch` sequences of the given dtype.
 struct Problem {
   Case c;
-  Array q, k, v, table, q_segments, kv_segments, out, lse, dout, dq, dk, dv, dtable;
+  Array q, k, v, table, q_segments, kv_segments, ranges, out, lse, dout, dq, dk, dv, dtable;
   bool has_bias;
 
   Problem(const Case& its, int64_t batch, DType dtype, bool bias, uint64_t seed)
@@ -137,6 +138,11 @@ struct Problem {
       *array_of = Array({batch, length}, DType::i32);
       array_of->store(ids);
     }
+    ranges = Array({batch, attention::ranges_length(c.queries)}, DType::i32);
+    cuda::attention_ranges_gpu(
+        std::vector<View>{q_segments.view(), kv_segments.view(), View::none()},
+        std::vector<View>{ranges.view()}, {{"causal", c.how == "causal"}},
+        Device::current().stream());
   }
   Attrs attrs() const {
     const bool causal = c.how == "causal";
@@ -147,8 +153,8 @@ struct Problem {
   }
   std::vector<View> inputs() const {
     return {
-        q.view(),          k.view(),           v.view(),    has_bias ? table.view() : View::none(),
-        q_segments.view(), kv_segments.view(), View::none()};
+        q.view(),          k.view(),           v.view(),     has_bias ? table.view() : View::none(),
+        q_segments.view(), kv_segments.view(), View::none(), ranges.view()};
   }
   int64_t bytes() const { return 4 * q.bytes() + 4 * k.bytes(); }
 };

@@ -4,7 +4,8 @@
 //
 //   attention       q [b, q, h*d], k, v [b, k, h*d], table? [h, r] (r buckets), q_segments? [b, q],
 //                   kv_segments? [b, k], prefix? [b, k]  ->  out [b, q, h*d], lse? [b, h, q]
-//   attention_grad  the same seven, out, lse, dout [b, q, h*d]  ->  dq, dk, dv, dtable?
+//   attention       also takes ranges? (ranges.h), the mask in the form that the GPU's kernels read
+//   attention_grad  the same eight, out, lse, dout [b, q, h*d]  ->  dq, dk, dv, dtable?
 //
 //   score[q, k] = scale * <q, k> + table[h, bucket(position of k - position of q)]
 //   p = softmax of score over the allowed keys;  out = sum over k of p * keep[b, h, k] * v
@@ -37,6 +38,8 @@ namespace quintet {
 /// Score of a masked key in T5X, and lse of a query that has no allowed key.
 inline constexpr float kMaskedScore = -1e10F;
 
+/// ranges.h
+void attention_ranges_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void attention_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void attention_grad_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
 

@@ -9,6 +9,7 @@
 
 namespace quintet::QT_GPU {
 
+void attention_ranges_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void attention_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void attention_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 

@@ -1,9 +1,18 @@
+#include "kernels/attention/ranges.h"
 #include "runtime/execution/tape.h"
 #include "runtime/ops/cost.h"
 #include "runtime/ops/names.h"
 #include "runtime/ops/ops.h"
 
 namespace quintet {
+
+ops::AttentionMask ops::with_ranges(AttentionMask mask) {
+  if (Device::current().is_cpu() || mask.query_segments.absent()) return mask;
+  mask.ranges = call(
+      table::attention_ranges, {mask.query_segments, mask.key_segments, mask.prefix},
+      {{"causal", mask.causal}, {"n", attention::ranges_length(mask.query_segments.size(1))}})[0];
+  return mask;
+}
 
 Tensor ops::attention(const Tensor& q, const Tensor& k, const Tensor& v,
                       const Tensor& relative_bias, const AttentionMask& mask,
@@ -20,9 +29,10 @@ Tensor ops::attention(const Tensor& q, const Tensor& k, const Tensor& v,
     attrs.set("key0", static_cast<int64_t>(options.dropout_key.a));
     attrs.set("key1", static_cast<int64_t>(options.dropout_key.b));
   }
-  return call(table::attention,
-              {q, k, v, relative_bias, mask.query_segments, mask.key_segments, mask.prefix},
-              attrs)[0];
+  return call(
+      table::attention,
+      {q, k, v, relative_bias, mask.query_segments, mask.key_segments, mask.prefix, mask.ranges},
+      attrs)[0];
 }
 
 Tensors attention_vjp(const Node& node, const Tensors& grads) {

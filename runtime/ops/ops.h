@@ -68,7 +68,11 @@ struct AttentionMask {
   Tensor query_segments, key_segments;  // int32 [batch, length]
   Tensor prefix;                        // int32 [batch, length], self-attention only
   bool causal = false;
+  Tensor ranges{};  // with_ranges()'s; absent: every call finds them
 };
+/// The mask with the ranges of keys that a GPU's kernels take from it (kernels/attention/ranges.h), computed once
+/// for all calls of attention and of its gradient.
+AttentionMask with_ranges(AttentionMask mask);
 struct AttentionOptions {
   int64_t num_heads = 1;
   double scale = 1;           // T5 does not divide by sqrt(head size)

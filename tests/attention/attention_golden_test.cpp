@@ -54,6 +54,7 @@ struct Core {
                     : View::none(),
                 ids(packed ? "q_segment_ids" : "q_valid"),
                 ids(packed ? "k_segment_ids" : "k_valid"),
+                View::none(),
                 View::none()};
   }
   View floats(const std::string& name, const std::vector<int64_t>& shape) {

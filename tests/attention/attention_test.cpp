@@ -30,8 +30,8 @@ struct Call {
     const Operand segments =
         ids.empty() ? no_operand() : values({batch, length}, std::move(ids), DType::i32);
     std::mt19937_64 random(5);
-    for (const Operand& o :
-         {normal(x), normal(x), normal(x), normal({heads, 8}), segments, segments, no_operand()})
+    for (const Operand& o : {normal(x), normal(x), normal(x), normal({heads, 8}), segments,
+                             segments, no_operand(), no_operand()})
       inputs.push_back(make_input(o, random, 0));
     for (const Shape& shape : {x, Shape{batch, heads, length}})
       outputs.push_back(make_output(result(shape), 0));

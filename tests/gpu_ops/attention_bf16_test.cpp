@@ -4,11 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/attention/ranges.h"
 #include "runtime/base/dtype.h"
 #include "tests/ops/attention_oracle.h"
 #include "tests/simt/schedules.h"
 
 namespace quintet::emulated {
+void attention_ranges_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void attention_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void attention_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 }  // namespace quintet::emulated
@@ -170,6 +172,17 @@ void check(const Setting& s) {
   for (size_t i = 0; i < 7; ++i) operands.emplace_back(problem.in[i], kDTypes[i], true);
   std::vector<View> in;
   for (const Operand16& o : operands) in.push_back(o.view());
+  // As a step has it: the ranges of the mask are there. Where there are no segments the calls find them.
+  Array lengths = absent_array();
+  if (!s.segments.empty()) {
+    std::mt19937_64 unused(0);
+    lengths = normal_array({s.batch, attention::ranges_length(s.queries)}, unused, false);
+  }
+  const Operand16 ranges(lengths, DType::i32, false);
+  if (!lengths.absent)
+    emulated::attention_ranges_gpu(std::vector<View>{in[4], in[5], in[6]},
+                                   std::vector<View>{ranges.view()}, {{"causal", s.causal}}, {});
+  in.push_back(ranges.view());
   const Operand16 got_out(out, DType::bf16, false), got_lse(lse, DType::f32, false);
   emulated::attention_gpu(in, std::vector<View>{got_out.view(), got_lse.view()}, problem.attrs, {});
   EXPECT_LE(distance(got_out.load(), out.values), 5e-3) << "out";
@@ -192,6 +205,29 @@ void check(const Setting& s) {
 
 TEST_P(AttentionBf16, IsCloseToTheOracle) {
   on_every_schedule([] { check(GetParam()); });
+}
+
+TEST(AttentionRanges, ThatAreThereAreNotFoundAgain) {
+  const Setting s{.queries = 40, .keys = 40, .heads = 1, .buckets = 0, .segments = {20, 10}};
+  const Problem problem(s);
+  std::vector<Operand16> operands;
+  for (size_t i = 0; i < 7; ++i) operands.emplace_back(problem.in[i], kDTypes[i], true);
+  std::vector<View> in;
+  for (const Operand16& o : operands) in.push_back(o.view());
+  std::mt19937_64 unused(0);
+  const Operand16 ranges(normal_array({1, attention::ranges_length(40)}, unused, false), DType::i32,
+                         false);
+  emulated::attention_ranges_gpu(std::vector<View>{in[4], in[5], in[6]},
+                                 std::vector<View>{ranges.view()}, {{"causal", false}}, {});
+  const Operand16 out(like(problem.in[0]), DType::bf16, false);
+  const auto launches = [&](const View& view) {
+    in.resize(7);
+    in.push_back(view);
+    const uint64_t before = emulated::simt::emulator::counters().launches;
+    emulated::attention_gpu(in, std::vector<View>{out.view(), View::none()}, problem.attrs, {});
+    return emulated::simt::emulator::counters().launches - before;
+  };
+  EXPECT_EQ(launches(View::none()), launches(ranges.view()) + 1);
 }
 
 const Attrs kDropped{{"rate", 0.3}, {"key0", int64_t{17}}, {"key1", int64_t{4242}}};

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "kernels/attention/ranges.h"
 #include "tests/ops/attention_oracle.h"
 
 namespace quintet::testing {
@@ -12,7 +13,7 @@ void forward_oracle(const Arrays& in, Arrays& out, const Attrs& attrs) {
 }
 
 void gradient_oracle(const Arrays& in, Arrays& out, const Attrs& attrs) {
-  AttentionOracle(in, attrs).gradient(in[9], out[0], out[1], out[2], out[3]);
+  AttentionOracle(in, attrs).gradient(in[10], out[0], out[1], out[2], out[3]);
 }
 
 struct Setting {
@@ -37,7 +38,8 @@ OpCase make_case(const Setting& s) {
               s.buckets == 0 ? no_operand() : normal({s.heads, s.buckets}),
               s.q_segments,
               s.kv_segments,
-              s.prefix};
+              s.prefix,
+              no_operand()};
   c.outputs = {result(q), result({s.batch, s.heads, s.queries})};
   c.attrs = s.attrs;
   c.attrs.set("h", s.heads);
@@ -46,7 +48,7 @@ OpCase make_case(const Setting& s) {
   if (s.has_gradient)
     c.grads = {{.kernel = attention_grad_cpu,
                 .operands = {input(0), input(1), input(2), input(3), input(4), input(5), input(6),
-                             output(0), output(1), cotangent(0)},
+                             input(7), output(0), output(1), cotangent(0)},
                 .results = {0, 1, 2, s.buckets == 0 ? -1 : 3}}};
   c.flops = 4.0 * static_cast<double>(s.batch * s.heads * s.queries * s.keys * s.depth);
   return c;
@@ -69,6 +71,56 @@ OpCase gradient_bench(const OpCase& forward) {
   c.oracle = gradient_oracle;
   c.grads = {};
   c.flops *= 2.5;
+  return c;
+}
+
+// The ranges of a mask with segments (ranges.h), from who may attend to whom.
+void ranges_oracle(const Arrays& in, Arrays& out, const Attrs& attrs) {
+  const auto plain = [](int64_t batch, int64_t length) {
+    return Array{.shape = {batch, length, 1},
+                 .values = {},
+                 .absent = false,
+                 .origin = {0, 0, 0},
+                 .global = {batch, length, 1}};
+  };
+  const int64_t batch = in[0].size(0), queries = in[0].size(1), keys = in[1].size(1);
+  const Array q = plain(batch, queries), k = plain(batch, keys);
+  const Attrs mask{{"h", int64_t{1}}, {"causal", attrs.get_or<bool>("causal", false)}};
+  Array none = q;
+  none.absent = true;
+  const Arrays operands{q, k, k, none, in[0], in[1], in[2]};
+  const AttentionOracle oracle(operands, mask);
+  const int64_t tiles = (queries + 63) / 64, n = out[0].size(1);
+  std::fill(out[0].values.begin(), out[0].values.end(), 0.0);
+  for (int64_t b = 0; b < batch; ++b)
+    for (int64_t i = 0; i < queries; ++i) {
+      double begin = 0, end = static_cast<double>(keys), count = 0;
+      for (int64_t j = 0; j < keys; ++j) {
+        if (!oracle.allowed(b, i, j)) continue;
+        if (count++ == 0) begin = static_cast<double>(j);
+        end = static_cast<double>(j + 1);
+      }
+      const bool is_none = count == 0, has_holes = !is_none && count < end - begin;
+      const auto at = [&](int64_t entry) -> double& { return out[0][b * n + entry]; };
+      at(4 * tiles + 2 * i) = begin;
+      at(4 * tiles + 2 * i + 1) = end + (has_holes ? 1 << 30 : 0) - (is_none ? 0x1p31 : 0);
+      const int64_t tile = 4 * (i / 64);
+      const double inner = is_none || has_holes ? 0 : end;
+      const bool is_first = i % 64 == 0;
+      at(tile) = is_first ? begin : std::min(at(tile), begin);
+      at(tile + 1) = std::max(at(tile + 1), end);
+      at(tile + 2) = std::max(at(tile + 2), begin);
+      at(tile + 3) = is_first ? inner : std::min(at(tile + 3), inner);
+    }
+}
+
+OpCase ranges_case(const Setting& s) {
+  OpCase c{.name = "attention_ranges/" + s.name, .kernel = attention_ranges_cpu};
+  const int64_t n = attention::ranges_length(s.queries);
+  c.inputs = {s.q_segments, s.kv_segments, s.prefix};
+  c.outputs = {result({s.batch, n}, DType::i32)};
+  c.attrs = {{"causal", s.attrs.get_or<bool>("causal", false)}, {"n", n}};
+  c.oracle = ranges_oracle;
   return c;
 }
 
@@ -332,7 +384,10 @@ std::vector<OpCase> attention_cases() {
   add_masks(settings);
   add_dropout(settings);
   std::vector<OpCase> cases;
-  for (const Setting& s : settings) cases.push_back(make_case(s));
+  for (const Setting& s : settings) {
+    cases.push_back(make_case(s));
+    if (!s.q_segments.absent) cases.push_back(ranges_case(s));
+  }
   cases.push_back(block_case());
   OpCase unsaved = make_case({.name = "without_lse", .queries = 9, .buckets = 8});
   unsaved.outputs[1] = no_result();

@@ -227,16 +227,16 @@ HWY_EXPORT(gradient_head);
 
 void attention_grad_cpu(Views in, Views out, const Attrs& attrs, Stream) {
   constexpr const char* kOp = "attention_grad";
-  QT_ASSERT(in.size() == 10 && out.size() == 4);
+  QT_ASSERT(in.size() == 11 && out.size() == 4);
   const attention::Problem p(in, attrs);
-  cpu::expect_shape(in[7].sizes == in[0].sizes && in[9].sizes == in[0].sizes &&
+  cpu::expect_shape(in[8].sizes == in[0].sizes && in[10].sizes == in[0].sizes &&
                         out[0].sizes == in[0].sizes && out[1].sizes == in[1].sizes &&
                         out[2].sizes == in[1].sizes &&
-                        in[8].elements() == p.batch * p.heads * p.queries,
+                        in[9].elements() == p.batch * p.heads * p.queries,
                     kOp, "bq(hd), bhq, bq(hd) -> bq(hd), bk(hd), bk(hd)");
-  attention::Gradients g{.out = cpu::f32(in[7], kOp, "out"),
-                         .lse = cpu::f32(in[8], kOp, "lse"),
-                         .dout = cpu::f32(in[9], kOp, "dout"),
+  attention::Gradients g{.out = cpu::f32(in[8], kOp, "out"),
+                         .lse = cpu::f32(in[9], kOp, "lse"),
+                         .dout = cpu::f32(in[10], kOp, "dout"),
                          .dq = cpu::f32(out[0], kOp, "dq"),
                          .dk = cpu::f32(out[1], kOp, "dk"),
                          .dv = cpu::f32(out[2], kOp, "dv")};

@@ -50,7 +50,7 @@ void expect(bool condition, const char* op, const char* rule) {
 }  // namespace
 
 void attention_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
-  QT_ASSERT(in.size() >= 7 && out.size() == 2);
+  QT_ASSERT(in.size() == 8 && out.size() == 2);
   const Path path = path_of(in[0], attrs, in[3], is_aligned({&in[0], &in[1], &in[2], &out[0]}));
   const Prepared p(in, attrs, path != Path::kGeneral, stream);
   expect(out[0].sizes == in[0].sizes, "attention", "bq(hd) -> bq(hd)");
@@ -70,8 +70,8 @@ void attention_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
 }
 
 void attention_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
-  QT_ASSERT(in.size() == 10 && out.size() == 4);
-  const View &result = in[7], &lse = in[8], &dout = in[9];
+  QT_ASSERT(in.size() == 11 && out.size() == 4);
+  const View &result = in[8], &lse = in[9], &dout = in[10];
   const Path path =
       path_of(in[0], attrs, in[3],
               is_aligned({&in[0], &in[1], &in[2], &result, &dout, &out[0], &out[1], &out[2]}));

@@ -4,14 +4,14 @@
 
 #include <cstdint>
 
+#include "kernels/attention/ranges.h"
 #include "kernels/simt/simt.cuh"
 
 namespace quintet::QT_GPU::attention {
 
+using quintet::attention::kEndMask, quintet::attention::kHolesBit, quintet::attention::kNoneBit;
+using quintet::attention::kTileQueries;
 using simt::bf16;
-
-/// Queries of one entry of Problem::tiles.
-inline constexpr int kTileQueries = 64;
 
 /// The keys a query may attend to: those in [begin, end), with holes some of them (ask allowed()).
 /// A query without an allowed key (none) attends to all of [0, keys) alike.
@@ -53,8 +53,8 @@ struct Problem {
   float keep_scale;  // what a value that dropout kept is multiplied with; 1 without dropout
   bool causal;
   const int32_t *q_segments, *kv_segments, *prefix;  // null: not given
-  const int2* rows;    // [batch, queries] of packed RowKeys; null: they follow from `causal`
-  const int4* tiles;   // [batch, query tiles]
+  const int4* ranges;  // [batch, ranges_stride]: ranges.h; null: they follow from `causal`
+  int ranges_stride;
   const float* table;  // [heads, buckets]; null: none
   int buckets;
   float table_factor;  // what the table is multiplied with
@@ -70,9 +70,10 @@ struct Problem {
     return (static_cast<int64_t>(b) * length + row) * (heads * depth) + head * depth;
   }
   __device__ int query_tiles() const { return (queries + kTileQueries - 1) / kTileQueries; }
+  /// In `ranges`: of a sequence's tiles, and of its queries.
+  __device__ int64_t tiles_at(int b) const { return static_cast<int64_t>(b) * ranges_stride; }
+  __device__ int64_t rows_at(int b) const { return tiles_at(b) + query_tiles(); }
 };
-
-inline constexpr int kHolesBit = 1 << 30, kNoneBit = 1 << 31, kEndMask = kHolesBit - 1;
 
 /// One past the last key at or before the position of query i.
 __device__ inline int causal_end(const Problem& p, int i) {
@@ -83,8 +84,8 @@ __device__ inline int causal_end(const Problem& p, int i) {
 /// Keys of query i of sequence b; nothing for i >= queries.
 __device__ inline RowKeys row_keys(const Problem& p, int b, int i) {
   if (i >= p.queries) return {0, 0, false, false};
-  if (p.rows == nullptr) return {0, p.causal ? causal_end(p, i) : p.keys, false, false};
-  const int2 packed = p.rows[static_cast<int64_t>(b) * p.queries + i];
+  if (p.ranges == nullptr) return {0, p.causal ? causal_end(p, i) : p.keys, false, false};
+  const int2 packed = reinterpret_cast<const int2*>(p.ranges + p.rows_at(b))[i];
   return {packed.x, packed.y & kEndMask, (packed.y & kHolesBit) != 0, (packed.y & kNoneBit) != 0};
 }
 
@@ -92,14 +93,14 @@ __device__ inline RowKeys row_keys(const Problem& p, int b, int i) {
 __device__ inline TileKeys tile_keys(const Problem& p, int b, int first, int count) {
   int last = first + count;
   if (last > p.queries) last = p.queries;
-  if (p.rows == nullptr) {
+  if (p.ranges == nullptr) {
     if (!p.causal) return {0, p.keys, 0, p.keys};
     return {0, causal_end(p, last - 1), 0, causal_end(p, first)};
   }
   TileKeys keys{p.keys, 0, 0, p.keys};
 #pragma unroll 1
   for (int i = first; i < last; i += kTileQueries) {
-    const int4 t = p.tiles[b * p.query_tiles() + i / kTileQueries];
+    const int4 t = p.ranges[p.tiles_at(b) + i / kTileQueries];
     keys.begin = min(keys.begin, t.x);
     keys.end = max(keys.end, t.y);
     keys.inner_begin = max(keys.inner_begin, t.z);

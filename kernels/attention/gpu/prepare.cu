@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "kernels/attention/attention.h"
+#include "kernels/attention/attention_gpu.h"
 #include "kernels/attention/buckets.h"
 #include "kernels/attention/gpu/prepare.cuh"
 #include "kernels/attention/operands.h"
@@ -45,10 +46,10 @@ struct RowScan {
   int begin, last, count;
 };
 
-// Problem::rows and ::tiles. A block a tile of queries of a sequence, a warp eight rows; a lane
+// The ranges of keys. A block a tile of queries of a sequence, a warp eight rows; a lane
 // holds every 32nd of 512 keys at a time.
 __global__ void __launch_bounds__(32 * kRowWarps)
-    rows_kernel(const __grid_constant__ Problem p, int2* rows, int4* tiles) {
+    ranges_kernel(const __grid_constant__ Problem p, int32_t* ranges) {
   constexpr int kHeld = 16;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int b = static_cast<int>(blockIdx.x) / p.query_tiles();
@@ -98,6 +99,7 @@ __global__ void __launch_bounds__(32 * kRowWarps)
     }
   }
   auto of_rows = simt::shared<int2>(0, kTileQueries);
+  int32_t* rows = ranges + 4 * p.rows_at(b);
   int2 packed{};
 #pragma unroll
   for (int r = 0; r < kRowsOfWarp; ++r) {
@@ -110,8 +112,11 @@ __global__ void __launch_bounds__(32 * kRowWarps)
     }
     if (lane == 0 && first + r < p.queries) {
       of_rows[warp * kRowsOfWarp + r] = packed;
-      rows[static_cast<int64_t>(b) * p.queries + first + r] = packed;
+      rows[2 * (first + r)] = packed.x;
+      rows[2 * (first + r) + 1] = packed.y;
     }
+    if (lane == 0 && first + r == p.queries && p.queries % 2 != 0)
+      rows[2 * p.queries] = rows[2 * p.queries + 1] = 0;
   }
   __syncthreads();
   if (warp != 0) return;
@@ -128,7 +133,24 @@ __global__ void __launch_bounds__(32 * kRowWarps)
   keys.y = __reduce_max_sync(0xffffffffU, keys.y);
   keys.z = __reduce_max_sync(0xffffffffU, keys.z);
   keys.w = __reduce_min_sync(0xffffffffU, keys.w);
-  if (lane == 0) tiles[static_cast<int64_t>(b) * p.query_tiles() + tile] = keys;
+  if (lane != 0) return;
+  int32_t* of_tile = ranges + 4 * (p.tiles_at(b) + tile);
+  of_tile[0] = keys.x, of_tile[1] = keys.y, of_tile[2] = keys.z, of_tile[3] = keys.w;
+}
+
+int ranges_stride(int64_t queries) {
+  return static_cast<int>(quintet::attention::ranges_length(queries) / 4);
+}
+
+void find_ranges(const Problem& problem, int32_t* to, Stream stream) {
+  const int tiles = (problem.queries + kTileQueries - 1) / kTileQueries;
+  if (problem.batch * tiles == 0) return;
+  simt::launch(ranges_kernel,
+               simt::Launch{.grid = dim3(static_cast<unsigned>(problem.batch * tiles)),
+                            .block = dim3(32 * kRowWarps),
+                            .shared = kTileQueries * sizeof(int2),
+                            .stream = stream},
+               problem, to);
 }
 
 struct Dropout {
@@ -173,7 +195,7 @@ unsigned blocks_for(int64_t elements, int64_t threads) {
 }  // namespace
 
 Prepared::Prepared(Views in, const Attrs& attrs, bool divide, Stream stream) {
-  QT_ASSERT(in.size() >= 7);
+  QT_ASSERT(in.size() >= 8);
   read_shapes(in, attrs);
   read_table(in[3], attrs);
   problem.table_factor = divide ? 1.0F / problem.scale : 1.0F;
@@ -270,17 +292,20 @@ void Prepared::read_masks(Views in, Stream stream) {
       problem.q_segments == nullptr &&
       (!problem.causal || (problem.prefix == nullptr && problem.first_relative <= 0));
   if (is_plain || problem.batch == 0 || problem.queries == 0) return;
-  const int tiles = (problem.queries + kTileQueries - 1) / kTileQueries;
-  auto* rows = scratch<int2>(static_cast<int64_t>(problem.batch) * problem.queries);
-  auto* of_tiles = scratch<int4>(static_cast<int64_t>(problem.batch) * tiles);
-  simt::launch(rows_kernel,
-               simt::Launch{.grid = dim3(static_cast<unsigned>(problem.batch * tiles)),
-                            .block = dim3(32 * kRowWarps),
-                            .shared = kTileQueries * sizeof(int2),
-                            .stream = stream},
-               problem, rows, of_tiles);
-  problem.rows = rows;
-  problem.tiles = of_tiles;
+  problem.ranges_stride = ranges_stride(problem.queries);
+  // Of the whole mask: tiles of some of the queries are others.
+  const bool is_whole = in[0].global[1] == problem.queries && problem.first_relative == 0;
+  const bool is_aligned = reinterpret_cast<uintptr_t>(in[7].pointer) % 16 == 0;
+  if (const View& ranges = in[7]; !ranges.absent() && is_whole && is_aligned) {
+    if (ranges.rank != 2 || ranges.size(0) != problem.batch ||
+        ranges.size(1) != 4 * problem.ranges_stride || ranges.dtype != DType::i32)
+      throw Bug("attention: ranges are not int32 [b, n] of these queries");
+    problem.ranges = reinterpret_cast<const int4*>(ranges.pointer);
+    return;
+  }
+  auto* made = scratch<int4>(static_cast<int64_t>(problem.batch) * problem.ranges_stride);
+  find_ranges(problem, reinterpret_cast<int32_t*>(made), stream);
+  problem.ranges = made;
 }
 
 void Prepared::drop(const View& q_view, const Attrs& attrs, Stream stream) {
@@ -317,3 +342,22 @@ void Prepared::drop(const View& q_view, const Attrs& attrs, Stream stream) {
 }
 
 }  // namespace quintet::QT_GPU::attention
+
+namespace quintet::QT_GPU {
+
+void attention_ranges_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
+  using namespace attention;
+  Problem p{};
+  p.batch = static_cast<int>(in[0].size(0));
+  p.queries = static_cast<int>(in[0].size(1));
+  p.keys = static_cast<int>(in[1].size(1));
+  QT_ASSERT(p.keys < kEndMask && p.queries < kEndMask);
+  p.causal = attrs.get_or<bool>("causal", false);
+  p.q_segments = int32_operand(in[0], p.batch, p.queries, "q_segments");
+  p.kv_segments = int32_operand(in[1], p.batch, p.keys, "kv_segments");
+  p.prefix = int32_operand(in[2], p.batch, p.keys, "prefix");
+  p.ranges_stride = ranges_stride(p.queries);
+  find_ranges(p, out[0].data<int32_t>(), stream);
+}
+
+}  // namespace quintet::QT_GPU

@@ -115,12 +115,13 @@ HostArray marks_of(std::span<const int32_t> prefix, int64_t length) {
 Tensor encode(const GpuWeights& weights, const Tensor& ids, const Tensor& marks,
               std::vector<LayerRouting>* routings) {
   const StackSpec& stack = *weights.spec.encoder;
-  return SequenceBackend{.weights = weights,
-                         .stack = stack,
-                         .mask = {.query_segments = marks, .key_segments = marks, .prefix = {}},
-                         .x = embedded(weights.encoder_embedding, ids),
-                         .token_mask = stack.masks_padding ? marks : Tensor(),
-                         .routings = routings}
+  return SequenceBackend{
+      .weights = weights,
+      .stack = stack,
+      .mask = ops::with_ranges({.query_segments = marks, .key_segments = marks, .prefix = {}}),
+      .x = embedded(weights.encoder_embedding, ids),
+      .token_mask = stack.masks_padding ? marks : Tensor(),
+      .routings = routings}
       .run(weights.encoder);
 }
 
@@ -148,10 +149,12 @@ TargetOutput run_targets(const GpuWeights& weights, const HostArrays& batch) {
     const Tensor inputs = mask_segments(batch, "encoder_input_tokens", "encoder_segment_ids", rows);
     backend.encoded =
         encode(weights, rows_of(batch, rows, "encoder_input_tokens"), inputs, &routings);
-    backend.cross_mask = {.query_segments = segments, .key_segments = inputs, .prefix = {}};
+    backend.cross_mask =
+        ops::with_ranges({.query_segments = segments, .key_segments = inputs, .prefix = {}});
   } else if (spec.inputs_bidirectional_attention && batch.contains("decoder_causal_attention")) {
     backend.mask.prefix = rows_of(batch, rows, "decoder_causal_attention");
   }
+  backend.mask = ops::with_ranges(backend.mask);
   const Tensor hidden = backend.run(weights.decoder);
   return {hidden, {weights.logits, spec.logits_via_embedding, spec.logit_scale()}, routings};
 }
@@ -161,10 +164,10 @@ void run_prefix(const GpuWeights& weights, const HostArray& tokens, std::span<co
   const Tensor marks = Tensor::from_host(marks_of(prefix, tokens.shape[1]), kTokenAxes);
   SequenceBackend backend{.weights = weights,
                           .stack = weights.spec.decoder,
-                          .mask = {.query_segments = marks,
-                                   .key_segments = marks,
-                                   .prefix = bidirectional ? marks : Tensor(),
-                                   .causal = true},
+                          .mask = ops::with_ranges({.query_segments = marks,
+                                                    .key_segments = marks,
+                                                    .prefix = bidirectional ? marks : Tensor(),
+                                                    .causal = true}),
                           .x = embedded(weights.embedding, Tensor::from_host(tokens, kTokenAxes)),
                           .sink = sink};
   run_layers(backend, weights.decoder);
