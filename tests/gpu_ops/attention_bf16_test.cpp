@@ -208,7 +208,8 @@ TEST_P(AttentionBf16, IsCloseToTheOracle) {
 }
 
 TEST(AttentionRanges, ThatAreThereAreNotFoundAgain) {
-  const Setting s{.queries = 40, .keys = 40, .heads = 1, .buckets = 0, .segments = {20, 10}};
+  const Setting s{
+      .name = "shared", .queries = 40, .keys = 40, .heads = 1, .buckets = 0, .segments = {20, 10}};
   const Problem problem(s);
   std::vector<Operand16> operands;
   for (size_t i = 0; i < 7; ++i) operands.emplace_back(problem.in[i], kDTypes[i], true);
