@@ -20,8 +20,8 @@ inline const std::vector<uint64_t> kSchedules{0, 1, 2};
 
 /// Calls body() under each, with the kernels of sm_80 and of sm_90, until a check has failed.
 template <class Body>
-void on_every_schedule(const Body& body) {
-  for (int sm : {80, 90})
+void on_every_schedule(const Body& body, const std::vector<int>& sms = {80, 90}) {
+  for (int sm : sms)
     for (uint64_t seed : kSchedules) {
       SCOPED_TRACE(fmt::format("schedule {}, sm_{}", seed, sm));
       emulated::simt::emulator::set_sm(sm);

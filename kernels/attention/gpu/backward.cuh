@@ -34,7 +34,7 @@ inline GradientOperands gradient_operands(const Prepared& p, const Statistics& s
 
 struct GradientResults {
   bf16 *dq, *dk, *dv;
-  float4* dq_sums;         // [b, h, part, query tile, ...]: the kernel's own order
+  float4* dq_sums;         // [row, query tile, ...]: the kernel's own rows and order
   float* dbias_diagonals;  // [b, h, part, 2 reach + 1]; null: not asked for
 };
 
@@ -255,6 +255,7 @@ class DiagonalStrips {
   __device__ void finish(int warp, int lane) const {
     const auto strip = all + warp * floats(reach);
     float low = strip[lane], high = strip[33 + 2 * reach + lane];
+    strip[lane] = strip[33 + 2 * reach + lane] = 0;
 #pragma unroll
     for (int mask = 16; mask > 0; mask /= 2) {
       low += __shfl_xor_sync(0xffffffffU, low, mask);
@@ -264,13 +265,17 @@ class DiagonalStrips {
     strip[32] = low;
     strip[32 + 2 * reach] = reach == 0 ? low + high : high;
   }
-  /// Writes the gradient of the head's diagonals [2 reach + 1], by key - query. After a barrier.
-  __device__ void store(float* to) const {
+  /// Writes the gradient of the head's diagonals [2 reach + 1], by key - query, and clears the strips, by
+  /// threads 0 to `threads` - 1. Between barriers.
+  __device__ void store(float* to, int thread, int threads) const {
     const int length = 2 * reach + 1;
-    for (int i = static_cast<int>(threadIdx.x); i < length; i += static_cast<int>(blockDim.x)) {
+    for (int i = thread; i < length; i += threads) {
       float sum = 0;
-      for (int warp = 0; warp < warps; ++warp)
-        sum += all[warp * floats(reach) + 32 + length - 1 - i];
+      for (int warp = 0; warp < warps; ++warp) {
+        float& entry = all[warp * floats(reach) + 32 + length - 1 - i];
+        sum += entry;
+        entry = 0;
+      }
       to[i] = sum;
     }
   }

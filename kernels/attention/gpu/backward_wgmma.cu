@@ -1,5 +1,5 @@
 // Gradients for sm_90a. One warp copies tiles (TMA), two warpgroups multiply (wgmma) for 64 keys
-// each. Scores are computed transposed (rows are keys): weights and their gradients are, from
+// each. Blocks are persistent. Scores are computed transposed (rows are keys): weights and their gradients are, from
 // registers, operands of the products for dv and dk; through shared memory they reach the product
 // for dq. Diagonals of the gradients are summed while the products run.
 
@@ -27,9 +27,9 @@ struct Shape {
   static constexpr size_t kScoresAt = kQueriesAt + 2 * kStages * kQueryBytes;
   static constexpr size_t kStatisticsAt = kScoresAt + 2 * kScoreBytes;
   static constexpr size_t kBarriersAt = kStatisticsAt + 2 * kStages * kStatisticsBytes;
-  static constexpr int kBarriers = 10;
+  static constexpr int kBarriers = 12;
   static constexpr size_t kWorkAt = kBarriersAt + 8 * kBarriers;
-  static constexpr size_t kDiagonalsAt = kWorkAt + 32;
+  static constexpr size_t kDiagonalsAt = kWorkAt + 2 * 32;
 };
 constexpr int kSums = 32;  // of dq, a thread
 
@@ -37,30 +37,63 @@ struct Maps {
   simt::TensorMap q, k, v, dout;
 };
 
-__device__ int64_t sums_at(const Problem& p, int queries, int64_t item, int parts, int part,
-                           int tile, int thread) {
+// Of the sums of dq in GradientResults: `row` is that of a part of a head of a sequence, with one part of a block.
+__device__ int64_t sums_at(const Problem& p, int queries, int64_t row, int tile, int thread) {
   const int tiles = (p.queries + queries - 1) / queries;
-  return ((item * parts + part) * tiles + tile) * (kSums / 4 * 2 * kGroup) + thread;
+  return (row * tiles + tile) * (kSums / 4 * 2 * kGroup) + thread;
+}
+
+// A row of results: where it goes (null: nowhere), and whether it is 0.
+struct ResultRow {
+  bf16* to;
+  bool is_zero;
+};
+
+// A warp's fragments, multiplied with `factor`, to 16 rows: row_of(r) is where row r of them goes, of which there are
+// `columns`. Four lanes that share a row exchange words, so that each stores 16 bytes.
+template <int kFragments, typename RowOf>
+__device__ void store_rows(const float (&s)[4 * kFragments], float factor, int columns, int lane,
+                           const RowOf& row_of) {
+  const int c = lane % 4;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const ResultRow row = row_of(lane / 4 + 8 * half);
+#pragma unroll
+    for (int j = 0; j < kFragments; j += 4) {
+      uint32_t words[4];  // of fragments j, ..., j + 3: columns 2c, 2c + 1
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float* two = &s[4 * (j + i) + 2 * half];
+        words[i] = row.is_zero ? 0U : simt::pack_bf16(factor * two[0], factor * two[1]);
+      }
+#pragma unroll
+      for (int i = 0; i < 4; i += 2) {  // lanes c and c ^ 1
+        const uint32_t got = __shfl_xor_sync(0xffffffffU, c % 2 == 0 ? words[i + 1] : words[i], 1);
+        (c % 2 == 0 ? words[i + 1] : words[i]) = got;
+      }
+      const bool is_low = c < 2;
+      const uint32_t got[2] = {__shfl_xor_sync(0xffffffffU, is_low ? words[2] : words[0], 2),
+                               __shfl_xor_sync(0xffffffffU, is_low ? words[3] : words[1], 2)};
+      if (row.to != nullptr && 8 * (j + c) < columns)
+        *reinterpret_cast<uint4*>(row.to + 8 * (j + c)) =
+            is_low ? make_uint4(words[0], words[1], got[0], got[1])
+                   : make_uint4(got[0], got[1], words[2], words[3]);
+    }
+  }
 }
 
 // What thread `thread` of the 256 has of dq, to global memory.
 template <int kDepth>
 __device__ void store_dq(const Problem& p, int b, int head, int first, int thread,
                          const float (&sums)[kSums], bf16* dq) {
-  const int lane = thread % 32, warp = thread / 32, group = warp / 4;
-  const int column = (kDepth == 64 ? 0 : 64 * group) + 2 * (lane % 4);
-  const int row = (kDepth == 64 ? 64 * group : 0) + warp % 4 * 16 + lane / 4;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int query = first + row + 8 * half;
-    if (query >= p.queries) continue;
-    bf16* to = dq + p.offset(p.queries, b, query, head);
-#pragma unroll
-    for (int j = 0; j < 8; ++j)
-      if (column + 8 * j < p.depth)
-        *reinterpret_cast<uint32_t*>(to + column + 8 * j) =
-            simt::pack_bf16(p.scale * sums[4 * j + 2 * half], p.scale * sums[4 * j + 2 * half + 1]);
-  }
+  const int warp = thread / 32, group = warp / 4;
+  const int column = kDepth == 64 ? 0 : 64 * group;
+  const int row = (kDepth == 64 ? 64 * group : 0) + warp % 4 * 16;
+  store_rows<8>(sums, p.scale, p.depth - column, thread % 32, [&](int r) {
+    const int query = first + row + r;
+    return ResultRow{
+        query < p.queries ? dq + p.offset(p.queries, b, query, head) + column : nullptr, false};
+  });
 }
 
 __device__ inline void add_saved(const float4* saved, float (&sums)[kSums]) {
@@ -85,6 +118,7 @@ struct Barriers {
   __device__ uint64_t* queries_full(int stage) const { return &all[4 + stage]; }
   __device__ uint64_t* douts_full(int stage) const { return &all[6 + stage]; }
   __device__ uint64_t* queries_empty(int stage) const { return &all[8 + stage]; }  // douts too
+  __device__ uint64_t* scores_full(int buffer) const { return &all[10 + buffer]; }
   __device__ void init() const {
     for (int i = 0; i < 2; ++i) {
       simt::mbarrier_init(keys_full(i), 1);
@@ -92,25 +126,29 @@ struct Barriers {
       simt::mbarrier_init(queries_full(i), 1);
       simt::mbarrier_init(douts_full(i), 1);
       simt::mbarrier_init(queries_empty(i), 8);
+      simt::mbarrier_init(scores_full(i), 8);
     }
     simt::fence_barrier_init();
   }
 };
 
-// Where a block is: the head, its blocks of keys, the tiles of queries that need a block. In shared
-// memory, as no thread has registers for it where scores and gradients are held.
+// A part of a head of a sequence: its blocks of keys, the tiles of queries that need a block. In shared
+// memory, as no thread has registers for it where scores and gradients are held. Heads change
+// slowest, so that a block rarely needs other diagonals.
 template <int kDepth>
 struct Work {
   static constexpr int kQueries = Shape<kDepth>::kQueries;
-  int part, item, head, b, tiles;
+  int part, item, head, b, tiles, sums;
   Part blocks;
-  __device__ Work(const Problem& p, int parts)
-      : part(static_cast<int>(blockIdx.x) % parts),
-        item(static_cast<int>(blockIdx.x) / parts),
-        head(item % p.heads),
-        b(item / p.heads),
+  __device__ Work(const Problem& p, int parts, int number)
+      : part(number % parts),
+        head(number / parts / p.batch),
+        b(number / parts % p.batch),
         tiles((p.queries + kQueries - 1) / kQueries),
-        blocks(part_of((p.keys + kKeys - 1) / kKeys, parts, part)) {}
+        blocks(part_of((p.keys + kKeys - 1) / kKeys, parts, part)) {
+    item = b * p.heads + head;
+    sums = parts == 1 ? static_cast<int>(blockIdx.x) : item * parts + part;
+  }
   /// The first tile from `tile` on that has to do with `block`; `tiles` if none has.
   __device__ int next_tile(const Problem& p, int block, int tile) const {
 #pragma unroll 1
@@ -124,11 +162,10 @@ struct Work {
 
 template <int kDepth>
 __device__ void produce(const Problem& p, const Maps& maps, const GradientOperands& in,
-                        const Work<kDepth>& work) {
+                        const Work<kDepth>& work, Cursor<Shape<kDepth>::kKeyStages>& keys,
+                        Cursor<kStages>& queries) {
   using S = Shape<kDepth>;
   const Barriers barriers{S{}};
-  Cursor<S::kKeyStages> keys;
-  Cursor<kStages> queries;
   for (int block = work.blocks.begin; block < work.blocks.end; ++block, keys.advance()) {
     simt::mbarrier_wait(barriers.keys_empty(keys.stage()), keys.parity() ^ 1U);
     uint64_t* full = barriers.keys_full(keys.stage());
@@ -169,7 +206,7 @@ class Consumer {
 
  public:
   __device__ Consumer(const Problem& problem, const GradientOperands& operands,
-                      const GradientResults& results, const Work<kDepth>& its_work, int its_parts,
+                      const GradientResults& results, Work<kDepth>& its_work, int its_parts,
                       const DiagonalStrips& its_strips)
       : p(problem),
         in(operands),
@@ -180,29 +217,53 @@ class Consumer {
         strips(its_strips),
         thread(static_cast<int>(threadIdx.x) - kGroup) {}
 
-  __device__ void run() {
-    Cursor<S::kKeyStages> keys;
+  __device__ void run(int number, int end) {
+    const bool sums_diagonals = kBias && to.dbias_diagonals != nullptr;
+    for (bool is_first = true; number < end; ++number, is_first = false) {
+      simt::named_barrier_sync(1, 2 * kGroup);  // the last one's work has been read
+      const int last_head = work.head;
+      simt::named_barrier_sync(1, 2 * kGroup);
+      if (thread == 0) work = Work<kDepth>(p, parts, number);
+      simt::named_barrier_sync(1, 2 * kGroup);
+      if (kBias && (is_first || work.head != last_head)) {
+        head_diagonals.load(p, work.head, -1, S::kDiagonalsAt, thread, 2 * kGroup);
+        simt::named_barrier_sync(1, 2 * kGroup);
+      }
+      for_keys();
+      if (!sums_diagonals) continue;
+      __syncwarp();
+      strips.finish(thread / 32, thread % 32);
+      simt::named_barrier_sync(1, 2 * kGroup);
+      const int64_t row = static_cast<int64_t>(work.item) * parts + work.part;
+      strips.store(to.dbias_diagonals + row * (2 * p.reach + 1), thread, 2 * kGroup);
+    }
+  }
+
+ private:
+  __device__ void for_keys() {
     for (int block = work.blocks.begin; block < work.blocks.end; ++block, keys.advance()) {
 #pragma unroll
       for (int i = 0; i < kDepth / 2; ++i) dk[i] = dv[i] = 0;
       simt::mbarrier_wait(barriers.keys_full(keys.stage()), keys.parity());
-      const size_t at = 2 * keys.stage() * S::kKeyBytes;
+      int before = kNoTile;
       for (int tile = work.next_tile(p, block, 0); tile < work.tiles;
            tile = work.next_tile(p, block, tile + 1), queries.advance())
-        differentiate(block, tile, simt::shared<bf16>(at, S::kKeyTile),
-                      simt::shared<bf16>(at + S::kKeyBytes, S::kKeyTile));
+        before = differentiate(block, tile, before);
+      if (kLater && before != kNoTile) {
+        float dq[kSums] = {};
+        load_sums(before, dq);
+        begin_dq(queries.stage() ^ 1, dq);
+        simt::wgmma_wait<0>();
+        store_sums(before, dq);
+      }
+      __syncwarp();  // all lanes have seen that they were full, of a block without tiles too
       release(barriers.keys_empty(keys.stage()));
       const int first = block * kKeys + thread / 32 * 16;
       store_keys(first, dk, p.scale, nullptr, to.dk);
       store_keys(first, dv, p.keep_scale, in.keep, to.dv);
     }
-    if (kBias && to.dbias_diagonals != nullptr) {
-      __syncwarp();
-      strips.finish(thread / 32, thread % 32);
-    }
   }
 
- private:
   __device__ static void release(uint64_t* bar) {
     if (threadIdx.x % 32 == 0) simt::mbarrier_arrive(bar);
   }
@@ -240,7 +301,48 @@ class Consumer {
     for (int i = 0; i < kQueries / 16; ++i) to_operand(x, i, packed[i]);
   }
 
-  __device__ void differentiate(int block, int tile, simt::Shared<bf16> k, simt::Shared<bf16> v) {
+  // A tile's dq is computed with the tile or, in heads of 128, beside the next one's scores: the groups wait
+  // for each other's gradients of scores a tile later. Heads of 64 lose by it.
+  static constexpr bool kLater = kDepth == 128;
+  static constexpr bool kEarly = kDepth == 128;  // dv's product before the gradients of scores
+  // A tile whose dq is still to come: 4 times its number, and whether this is its first, its last block of keys.
+  static constexpr int kNoTile = -1, kFirst = 1, kLast = 2;
+  __device__ simt::Shared<bf16> key_tile(bool is_value) const {
+    return simt::shared<bf16>((2 * keys.stage() + (is_value ? 1 : 0)) * S::kKeyBytes, S::kKeyTile);
+  }
+  __device__ simt::Shared<bf16> score_tile(int buffer) const {
+    return simt::shared<bf16>(S::kScoresAt + buffer * S::kScoreBytes, S::kScoreTile);
+  }
+  __device__ float4* sums_of(int left) const {
+    return to.dq_sums + sums_at(p, kQueries, work.sums, left / 4, thread);
+  }
+  // dq as the blocks of keys before left it.
+  __device__ void load_sums(int left, float (&dq)[kSums]) const {
+    if ((left & kFirst) == 0) add_saved(sums_of(left), dq);
+  }
+  // Issues dq += ... of the tile whose gradients of scores are in `buffer`, when both groups' are.
+  __device__ void begin_dq(int buffer, float (&dq)[kSums]) const {
+    if (kLater)
+      simt::mbarrier_wait(barriers.scores_full(buffer), queries.parity() ^ (buffer == 1 ? 1U : 0U));
+    else
+      simt::named_barrier_sync(1, 2 * kGroup);
+    simt::wgmma_fence_registers(dq);
+    simt::wgmma_fence();
+    issue_dq(score_tile(buffer), key_tile(false), dq);
+  }
+  // After the product.
+  __device__ void store_sums(int left, float (&dq)[kSums]) const {
+    simt::wgmma_fence_registers(dq);
+    if ((left & kLast) != 0)
+      return store_dq<kDepth>(p, work.b, work.head, left / 4 * kQueries, thread, dq, to.dq);
+    float4* saved = sums_of(left);
+#pragma unroll
+    for (int i = 0; i < kSums / 4; ++i)
+      saved[i * 2 * kGroup] = make_float4(dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
+  }
+
+  // Returns the tile with what is left of it; `before`: what is left of the one before.
+  __device__ int differentiate(int block, int tile, int before) {
     simt::forget(thread);
     const int lane = thread % 32, row = thread / 32 * 16 + lane / 4, c = lane % 4;
     const int first = tile * kQueries, key0 = block * kKeys;
@@ -248,48 +350,66 @@ class Consumer {
     const size_t statistics = S::kStatisticsAt + 2 * queries.stage() * S::kStatisticsBytes;
     const auto q = simt::shared<bf16>(at, S::kQueryTile);
     const auto dout = simt::shared<bf16>(at + S::kQueryBytes, S::kQueryTile);
-    const TileKeys keys = tile_keys(p, work.b, first, kQueries);
-    const Part seen = visits(keys, kKeys, work.blocks);
-    const bool is_masked = key0 < keys.inner_begin || key0 + kKeys > keys.inner_end;
-    const bool is_first = block == seen.begin, is_last = block == seen.end - 1 && parts == 1;
+    const auto k = key_tile(false), v = key_tile(true);
+    const TileKeys range = tile_keys(p, work.b, first, kQueries);
+    const Part seen = visits(range, kKeys, work.blocks);
+    const bool is_masked = key0 < range.inner_begin || key0 + kKeys > range.inner_end;
+    const int left = 4 * tile + (block == seen.begin ? kFirst : 0) +
+                     (block == seen.end - 1 && parts == 1 ? kLast : 0);
     MaskBits mask{};
     if (is_masked) mask = mask_transposed<kQueries / 8>(p, work.b, first, key0, row, lane);
-    float scores[kQueries / 2], dweights[kQueries / 2];
+    float scores[kQueries / 2], dweights[kQueries / 2], dq[kSums] = {};
+    uint32_t weights[kQueries / 16][4], dscores[kQueries / 16][4];
+    const bool is_waiting = kLater && before != kNoTile;
+    if (is_waiting) load_sums(before, dq);
     if constexpr (kBias)
       head_diagonals.template fill<kQueries / 8>(
           scores, head_diagonals.entry(first - key0 - p.first_relative) + 2 * c - row);
     simt::mbarrier_wait(barriers.queries_full(queries.stage()), queries.parity());
     simt::wgmma_fence_registers(scores);
     simt::wgmma_fence();
-    issue_products<kBias>(k, q, scores);
+    if (is_waiting) {
+      begin_dq(queries.stage() ^ 1, dq);
+      issue_products<kBias>(k, q, scores);
+      simt::wgmma_wait<1>();
+      store_sums(before, dq);
+    } else {
+      issue_products<kBias>(k, q, scores);
+    }
     simt::mbarrier_wait(barriers.douts_full(queries.stage()), queries.parity());
+    if (kLater) simt::wgmma_fence();
     issue_products<false>(v, dout, dweights);
     simt::wgmma_wait<1>();
     simt::wgmma_fence_registers(scores);
     if (is_masked) apply_mask<kQueries / 8>(mask, scores);
     weights_transposed<kQueries / 8>(scores, p.scale * kLog2E,
                                      simt::shared<float2>(statistics, kQueries / 2), c);
-    // Weights are computed before the wait, not behind it, and take half the registers from then
-    // on: without that the kernel of heads of 64 with a bias spills.
-    uint32_t weights[kQueries / 16][4], dscores[kQueries / 16][4];
+    // Weights take half the registers from here on: without that the kernel of heads of 64 with a
+    // bias spills.
     pack(scores, weights);
 #pragma unroll
     for (auto& operand : weights) simt::wgmma_fence_registers(operand);
-    simt::wgmma_wait<0>();
+    const auto begin_dv = [&] {
+      simt::wgmma_fence_registers(dv);
+      simt::wgmma_fence();
+      issue_sums(weights, dout, dv);
+    };
+    if (kEarly) {
+      begin_dv();
+      simt::wgmma_wait<1>();
+    } else {
+      simt::wgmma_wait<0>();
+    }
     simt::wgmma_fence_registers(dweights);
     differentiate_transposed<kQueries / 8>(
         [&](int j, int half) { return simt::unpack<bf16>(weights[j / 2][2 * (j % 2) + half]); },
         dweights, simt::shared<float2>(statistics + S::kStatisticsBytes, kQueries / 2),
         p.keep_scale, c);
     pack(dweights, dscores);
-    simt::wgmma_fence_registers(dv);
-    simt::wgmma_fence_registers(dk);
-    simt::wgmma_fence();
-    issue_sums(weights, dout, dv);
-    const auto shared_scores =
-        simt::shared<bf16>(S::kScoresAt + queries.stage() * S::kScoreBytes, S::kScoreTile);
+    if (!kEarly) begin_dv();
     simt::forget(thread);
     const int stored_row = thread / 32 * 16 + thread % 16;
+    const auto shared_scores = score_tile(queries.stage());
 #pragma unroll
     for (int i = 0; i < kQueries / 16; ++i) {
       const int chunk = (2 * i % 8 + thread % 32 / 16) ^ (stored_row & 7);
@@ -297,67 +417,56 @@ class Consumer {
                         dscores[i]);
     }
     simt::fence_async_shared();
+    simt::wgmma_fence_registers(dk);
+    simt::wgmma_fence();
     issue_sums(dscores, q, dk);
+    if (kLater) {
+      __syncwarp();
+      release(barriers.scores_full(queries.stage()));
+    }
     if (kBias && to.dbias_diagonals != nullptr)
       strips.template add<kQueries / 8>(first - key0 - p.first_relative - thread / 32 * 16,
                                         thread / 32, thread % 32, dweights);
-    simt::named_barrier_sync(1, 2 * kGroup);  // both groups' gradients of scores are here
-    float4* saved = to.dq_sums + sums_at(p, kQueries, work.item, parts, work.part, tile, thread);
-    // Earlier blocks' sums arrive while the product runs, or before it where registers are short.
-    constexpr bool kLate = kDepth == 64;
-    float dq[kSums] = {}, before[kSums] = {};
-    if (!kLate && !is_first) add_saved(saved, dq);
-    simt::wgmma_fence_registers(dq);
-    simt::wgmma_fence();
-    issue_dq(shared_scores, k, dq);
-    if (kLate && !is_first) add_saved(saved, before);
+    // Earlier blocks' sums arrive while the product runs.
+    float saved[kSums] = {};
+    if (!kLater) {
+      begin_dq(queries.stage(), dq);
+      load_sums(left, saved);
+    }
     simt::wgmma_wait<0>();
     simt::wgmma_fence_registers(dv);
     simt::wgmma_fence_registers(dk);
-    simt::wgmma_fence_registers(dq);
     release(barriers.queries_empty(queries.stage()));
-    if (kLate) {
+    if (kLater) return left;
+    simt::wgmma_fence_registers(dq);
 #pragma unroll
-      for (int i = 0; i < kSums; ++i) dq[i] += before[i];
-    }
-    if (is_last)
-      store_dq<kDepth>(p, work.b, work.head, first, thread, dq, to.dq);
-    else
-#pragma unroll
-      for (int i = 0; i < kSums / 4; ++i)
-        saved[i * 2 * kGroup] = make_float4(dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
+    for (int i = 0; i < kSums; ++i) dq[i] += saved[i];
+    store_sums(left, dq);
+    return left;
   }
 
   // dk or dv of a warp's 16 keys, multiplied with `factor`; rows that `keep` drops become 0.
   __device__ void store_keys(int first, const float (&sums)[kDepth / 2], float factor,
                              const uint8_t* keep, bf16* result) const {
-    const int lane = thread % 32;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int key = first + lane / 4 + 8 * half;
-      if (key >= p.keys) continue;
-      const bool is_kept =
-          keep == nullptr || keep[static_cast<int64_t>(work.item) * p.keys + key] != 0;
-      bf16* row = result + p.offset(p.keys, work.b, key, work.head) + 2 * (lane % 4);
-#pragma unroll
-      for (int j = 0; j < kDepth / 8; ++j)
-        if (8 * j < p.depth)
-          *reinterpret_cast<uint32_t*>(row + 8 * j) =
-              is_kept ? simt::pack_bf16(factor * sums[4 * j + 2 * half],
-                                        factor * sums[4 * j + 2 * half + 1])
-                      : 0U;
-    }
+    store_rows<kDepth / 8>(sums, factor, p.depth, thread % 32, [&](int r) {
+      const int key = first + r;
+      if (key >= p.keys) return ResultRow{nullptr, true};
+      return ResultRow{
+          result + p.offset(p.keys, work.b, key, work.head),
+          keep != nullptr && keep[static_cast<int64_t>(work.item) * p.keys + key] == 0};
+    });
   }
 
   const Problem& p;
   const GradientOperands& in;
   const GradientResults& to;
-  const Work<kDepth>& work;
+  Work<kDepth>& work;
   const int parts;
   const Barriers barriers{S{}};
   const BiasDiagonals head_diagonals;
   const DiagonalStrips strips;
-  int thread;               // of the two consuming warpgroups
+  int thread;  // of the two consuming warpgroups
+  Cursor<S::kKeyStages> keys;
   Cursor<kStages> queries;  // of their gradients of scores too
   float dk[kDepth / 2], dv[kDepth / 2];
 };
@@ -377,26 +486,28 @@ __global__ void __launch_bounds__(kThreads, 1)
   const BiasDiagonals head_diagonals(reach, kKeys, S::kQueries, S::kDiagonalsAt);
   const DiagonalStrips strips(reach, kWarps,
                               S::kDiagonalsAt + BiasDiagonals::bytes(reach, kKeys, S::kQueries));
-  static_assert(S::kWorkAt + sizeof(Work<kDepth>) <= S::kDiagonalsAt);
-  Work<kDepth>& work = simt::shared<Work<kDepth>>(S::kWorkAt, 1)[0];
-  if (threadIdx.x == 0) {
-    Barriers{S{}}.init();
-    work = Work<kDepth>(p, parts);
-  }
-  if constexpr (kBias) head_diagonals.load(p, Work<kDepth>(p, parts).head, -1, S::kDiagonalsAt);
+  static_assert(S::kWorkAt + 2 * sizeof(Work<kDepth>) <= S::kDiagonalsAt);
+  const auto works = simt::shared<Work<kDepth>>(S::kWorkAt, 2);  // of who copies, of who multiplies
+  const int64_t count = static_cast<int64_t>(p.batch) * p.heads * parts;
+  int number = static_cast<int>(count * blockIdx.x / gridDim.x);
+  const int end = static_cast<int>(count * (blockIdx.x + 1) / gridDim.x);
+  if (threadIdx.x == 0) Barriers{S{}}.init();
+  if (threadIdx.x < 2) works[threadIdx.x] = Work<kDepth>(p, parts, number);
   if (kBias && to.dbias_diagonals != nullptr) strips.clear();
   __syncthreads();
   if (threadIdx.x < kGroup) {
     simt::register_dealloc<40>();
-    if (threadIdx.x == 0) produce<kDepth>(p, maps, in, work);
-    __syncwarp();
+    if (threadIdx.x != 0) return;
+    Cursor<S::kKeyStages> keys;
+    Cursor<kStages> queries;
+    for (; number < end; ++number) {
+      works[0] = Work<kDepth>(p, parts, number);
+      produce<kDepth>(p, maps, in, works[0], keys, queries);
+    }
   } else {
     simt::register_alloc<232>();
-    Consumer<kDepth, kBias>(p, in, to, work, parts, strips).run();
+    Consumer<kDepth, kBias>(p, in, to, works[1], parts, strips).run(number, end);
   }
-  if (!kBias || to.dbias_diagonals == nullptr) return;
-  __syncthreads();
-  strips.store(to.dbias_diagonals + static_cast<int64_t>(blockIdx.x) * (2 * p.reach + 1));
 #endif
 }
 
@@ -414,7 +525,7 @@ __global__ void __launch_bounds__(2 * kGroup)
   for (int part = 0; part < parts; ++part) {
     const Part seen = visits(keys, kKeys, part_of((p.keys + kKeys - 1) / kKeys, parts, part));
     if (seen.begin < seen.end)
-      add_saved(to.dq_sums + sums_at(p, kQueries, item, parts, part, tile, thread), sums);
+      add_saved(to.dq_sums + sums_at(p, kQueries, item * parts + part, tile, thread), sums);
   }
   store_dq<kDepth>(p, b, head, tile * kQueries, thread, sums, to.dq);
 }
@@ -427,7 +538,9 @@ void launch_backward(const Prepared& prepared, const GradientOperands& in, Gradi
   const int64_t items = static_cast<int64_t>(p.batch) * p.heads;
   const int64_t tiles = (p.queries + S::kQueries - 1) / S::kQueries;
   const int parts = best_parts(items, (p.keys + kKeys - 1) / kKeys, simt::device().multiprocessors);
-  to.dq_sums = prepared.scratch<float4>(items * parts * tiles * (kSums / 4 * 2 * kGroup));
+  const int64_t blocks = std::min<int64_t>(items * parts, simt::device().multiprocessors);
+  to.dq_sums = prepared.scratch<float4>((parts == 1 ? blocks : items * parts) * tiles *
+                                        (kSums / 4 * 2 * kGroup));
   if (dtable != nullptr)
     to.dbias_diagonals = prepared.scratch<float>(items * parts * prepared.diagonals_length());
   const Maps maps{map_of(p, in.q, p.queries, S::kQueries), map_of(p, in.k, p.keys, kKeys),
@@ -435,7 +548,7 @@ void launch_backward(const Prepared& prepared, const GradientOperands& in, Gradi
   const int reach = kBias ? p.reach : 0;
   simt::launch(
       backward_kernel<kDepth, kBias>,
-      simt::Launch{.grid = dim3(static_cast<unsigned>(items * parts)),
+      simt::Launch{.grid = dim3(static_cast<unsigned>(blocks)),
                    .block = dim3(kThreads),
                    .shared = S::kDiagonalsAt + BiasDiagonals::bytes(reach, kKeys, S::kQueries) +
                              DiagonalStrips::bytes(reach, kWarps),
