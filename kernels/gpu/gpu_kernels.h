@@ -7,6 +7,7 @@
 
 #include "kernels/decode_attention/decode_rows.h"
 #include "kernels/decode_matmul/small_batch.h"
+#include "kernels/decode_step/decode_step.h"
 #include "kernels/dequantize/dequantize.h"
 #include "kernels/kernel.h"
 #include "kernels/logits/sample_rows.h"
@@ -46,6 +47,9 @@ struct GpuKernels {
                           Stream stream);  // kernels/dequantize/dequantize_gpu.h
   void (*decode_self)(const DecodeSelf& attention, Stream stream);
   void (*decode_cross)(const DecodeCross& attention, Stream stream);
+  /// kernels/decode_step/decode_step_gpu.h
+  int64_t (*decode_step_workspace)(const DecodeStep& step);
+  void (*decode_step)(const DecodeStep& step, Stream stream);
   void (*follow_sources)(const FollowSources& follow, Stream stream);
   void (*decode_paged)(const DecodePaged& attention, Stream stream);
   void (*store_paged)(const StorePaged& store, Stream stream);
