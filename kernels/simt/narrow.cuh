@@ -1,16 +1,15 @@
 #pragma once
-// One-byte weights of device code: four in a word become floats, exactly.
+// One-byte numbers of device code: four in a word become floats, exactly, and four floats a word.
 //
 //   float v[4];
 //   simt::widen<int8_t>(word, v);        // or <simt::e4m3>; the lowest byte first
+//   word = simt::narrow<Float8::e5m2>(v[0], v[1], v[2], v[3]);
 //
 // e4m3: PTX ISA "cvt", .e4m3x2 (sm_89 and later; before, shifted to a float's place). The emulated body
 // is runtime/base/float8.h. What 0x7f and 0xff (NaN) become before sm_89 is not NaN: no weight has them.
 
 #include "kernels/simt/types.cuh"
-#ifdef QUINTET_EMULATE
 #include "runtime/base/float8.h"
-#endif
 
 namespace quintet::QT_GPU::simt {
 
@@ -58,6 +57,29 @@ QT_DEVICE void widen(uint32_t word, float (&v)[4]) {
     }
 #endif
   }
+#endif
+}
+
+/// Rounded to nearest even, what is too large to the largest, NaN to 0x7f: PTX ISA, "cvt", .rn.satfinite (sm_89).
+template <Float8 kFormat>
+QT_DEVICE uint32_t narrow(float v0, float v1, float v2, float v3) {
+#ifdef QUINTET_EMULATE
+  uint32_t word = 0;
+  for (const float v : {v3, v2, v1, v0})
+    word = word << 8 | (std::isnan(v) ? 0x7fu : uint32_t{quintet::narrowed(v, kFormat)});
+  return word;
+#elif __CUDA_ARCH__ >= 890
+  uint16_t low, high;
+  if constexpr (kFormat == Float8::e4m3) {
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(v1), "f"(v0));
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(v3), "f"(v2));
+  } else {
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(low) : "f"(v1), "f"(v0));
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(high) : "f"(v3), "f"(v2));
+  }
+  return low | static_cast<uint32_t>(high) << 16;
+#else
+  __trap();  // Device::multiplies_float8() is false there
 #endif
 }
 

@@ -1,8 +1,9 @@
-// float8 against its definition: every byte, and nearest bytes found by comparing with all of them.
+// float8 against its definition: every byte, and nearest bytes found by comparing with all of them; both formats against
+// bytes that were recorded.
 
 #include "runtime/base/float8.h"
 
-#include <gtest/gtest.h>
+#include "tests/harness/fixtures.h"
 
 namespace quintet {
 namespace {
@@ -47,6 +48,27 @@ TEST(Float8, WhatIsTooLargeIsTheLargest) {
     EXPECT_EQ(float8(-x).bits, 0xfe);
   }
   EXPECT_EQ(float8(std::numeric_limits<float>::quiet_NaN()).bits & 0x7f, 0x7f);
+}
+
+TEST(Float8, IsWhatIsRecordedInBothFormats) {
+  const HostArrays casts = read_safetensors(testing::fixture_root() / "fp8/casts.safetensors");
+  const auto x = casts.at("x").as<float>();
+  const auto e4m3 = casts.at("e4m3").as<uint8_t>(), e5m2 = casts.at("e5m2").as<uint8_t>();
+  ASSERT_GT(x.size(), 4000u);
+  for (size_t i = 0; i < x.size(); ++i) {
+    ASSERT_EQ(narrowed(x[i], Float8::e4m3), e4m3[i]) << x[i];
+    ASSERT_EQ(narrowed(x[i], Float8::e5m2), e5m2[i]) << x[i];
+  }
+}
+
+TEST(Float8, BytesOfE5m2AreUpperBytesOfBinary16) {
+  EXPECT_EQ(widened(0x01, Float8::e5m2), 0x1p-16f);
+  EXPECT_EQ(widened(0x04, Float8::e5m2), 0x1p-14f);
+  EXPECT_EQ(widened(0xbd, Float8::e5m2), -1.25f);
+  EXPECT_EQ(widened(0x7b, Float8::e5m2), 57344.0f);
+  EXPECT_TRUE(std::isinf(widened(0xfc, Float8::e5m2)) && std::isnan(widened(0x7f, Float8::e5m2)));
+  for (int byte = 0; byte < 0x7c; ++byte)
+    EXPECT_EQ(narrowed(widened(static_cast<uint8_t>(byte), Float8::e5m2), Float8::e5m2), byte);
 }
 
 }  // namespace

@@ -41,6 +41,32 @@ std::string products() {
   return what_ran();
 }
 
+/// Two products in 8 bits of one form and scales of their own, twice, and one with the formats of gradients.
+std::string fp8_products() {
+  alignas(16) const uint8_t a[16] = {0x38, 0x40}, b[16 * 16] = {0x38, 0x38};  // 1, 2; 1, 1
+  alignas(16) const float scales[3][4] = {{0.5f}, {4}, {0.25f}};
+  alignas(16) const uint8_t gradients[16] = {0x3c, 0x40};  // 1, 2 in E5M2
+  const auto product = [&](const float* a_scale, const float* b_scale, bool of_gradients) {
+    alignas(16) float c[16] = {};
+    cuda::simt::gemm(
+        {}, {.m = 1,
+             .n = 16,
+             .k = 16,
+             .a = of_gradients ? gradients : a,
+             .b = b,
+             .c = c,
+             .b_transposed = true,
+             .fp8 = cuda::simt::Float8Operands{of_gradients ? Float8::e5m2 : Float8::e4m3,
+                                               Float8::e4m3, a_scale, b_scale, !of_gradients}});
+    return c[0];
+  };
+  for (int time = 0; time < 2; ++time)
+    if (product(scales[0], scales[1], false) != 6 || product(scales[1], scales[2], false) != 3 ||
+        product(scales[1], scales[1], true) != 48)
+      return "a wrong product";
+  return "right";
+}
+
 /// A problem that kVariants variants solve, twice: those that ran, the last two for the results.
 template <int kVariants>
 std::string variants() {
@@ -129,6 +155,10 @@ class Algorithms : public ::testing::Test {
 
 constexpr const char* kMeasuredOnce =
     "00001111222211";  // each of three four times, then two products
+
+TEST_F(Algorithms, ProductsIn8BitsHaveTheScalesOfTheirCall) {
+  EXPECT_EQ(in_process({}, fp8_products).ran, "right");
+}
 
 TEST_F(Algorithms, AreMeasuredOnceAndKept) {
   EXPECT_EQ(in_process({.fastest = 1}).ran, kMeasuredOnce);

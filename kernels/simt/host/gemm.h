@@ -12,11 +12,22 @@
 // proposal, always, and the file is neither read nor written.
 
 #include <cstdint>
+#include <optional>
 
 #include "kernels/kernel.h"
 #include "kernels/simt/target.h"
+#include "runtime/base/float8.h"
 
 namespace quintet::QT_GPU::simt {
+
+/// Operands in 8 bits: c = *a_scale *b_scale a b^T (+ addend). a is [m, k] and b [n, k], the only form that Hopper multiplies,
+/// in rows of whole 16 bytes; one of them at least in E4M3. The scales are in the device's memory, at
+/// multiples of 16 bytes.
+struct Float8Operands {
+  Float8 a, b;
+  const float *a_scale, *b_scale;
+  bool fast_accumulation = false;  // a few bits less in long sums, as forward passes take them
+};
 
 struct Gemm {
   int64_t m, n, k;
@@ -32,6 +43,7 @@ struct Gemm {
   int64_t lda = 0, ldb = 0, ldc = 0;  // elements between rows; 0: dense
   // `batch` problems, each operand advancing by its stride in elements.
   int64_t batch = 1, a_stride = 0, b_stride = 0, c_stride = 0;
+  std::optional<Float8Operands> fp8 = {};  // then `type` means nothing, and b_transposed is set
 };
 
 /// Throws Error(kEnvironment) naming the sizes when cuBLASLt has no algorithm.

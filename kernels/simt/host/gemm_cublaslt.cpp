@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -23,7 +24,7 @@ constexpr int kProposals = 8;
 void check(cublasStatus_t status, const char* what, const Gemm& g) {
   QT_CHECK_AS(ExitCode::kEnvironment, status == CUBLAS_STATUS_SUCCESS,
               "cuBLASLt: {}: status {} for [{} x {}] = [{} x {}] {}", what,
-              static_cast<int>(status), g.m, g.n, g.m, g.k, name_of(g.type));
+              static_cast<int>(status), g.m, g.n, g.m, g.k, g.fp8 ? "in 8 bits" : name_of(g.type));
 }
 
 /// The largest power of two up to 256 that divides the address.
@@ -40,6 +41,10 @@ cudaDataType_t cuda_type(DType type) {
   return type == DType::f32 ? CUDA_R_32F : CUDA_R_16BF;
 }
 
+cudaDataType_t cuda_type(Float8 format) {
+  return format == Float8::e4m3 ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2;
+}
+
 /// cuBLASLt's description of a problem. It thinks in columns: c^T = op(b)^T op(a)^T.
 class Problem {
  public:
@@ -51,11 +56,17 @@ class Problem {
                                       sizeof first);
     cublaslt().MatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_TRANSB, &second,
                                       sizeof second);
-    layout(b_, g.type, g.b_transposed ? g.n : g.k, g.b_transposed ? g.k : g.n, g.ldb, g,
-           g.b_stride);
-    layout(a_, g.type, g.a_transposed ? g.k : g.m, g.a_transposed ? g.m : g.k, g.lda, g,
-           g.a_stride);
-    layout(c_, g.c_type, g.m, g.n, g.ldc, g, g.c_stride);
+    if (g.fp8) {
+      const int8_t fast = g.fp8->fast_accumulation ? 1 : 0;
+      cublaslt().MatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast,
+                                        sizeof fast);
+      set_scales(*g.fp8);
+    }
+    layout(b_, g.fp8 ? cuda_type(g.fp8->b) : cuda_type(g.type), g.b_transposed ? g.n : g.k,
+           g.b_transposed ? g.k : g.n, g.ldb, g, g.b_stride);
+    layout(a_, g.fp8 ? cuda_type(g.fp8->a) : cuda_type(g.type), g.a_transposed ? g.k : g.m,
+           g.a_transposed ? g.m : g.k, g.lda, g, g.a_stride);
+    layout(c_, cuda_type(g.c_type), g.m, g.n, g.ldc, g, g.c_stride);
   }
   ~Problem() {
     for (cublasLtMatrixLayout_t l : {a_, b_, c_}) cublaslt().MatrixLayoutDestroy(l);
@@ -98,6 +109,13 @@ class Problem {
                CUBLAS_STATUS_SUCCESS &&
            result.workspaceSize <= static_cast<size_t>(kWorkspace);
   }
+  /// Of the next runs; they are part of what a run reads, not of the problem.
+  void set_scales(const Float8Operands& operands) const {
+    cublaslt().MatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
+                                      &operands.b_scale, sizeof operands.b_scale);
+    cublaslt().MatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
+                                      &operands.a_scale, sizeof operands.a_scale);
+  }
   cublasStatus_t run(cublasLtHandle_t handle, const Gemm& g, const cublasLtMatmulAlgo_t& algorithm,
                      void* workspace, cudaStream_t stream) const {
     const float beta = g.addend != nullptr ? 1.0f : 0.0f;
@@ -107,10 +125,10 @@ class Problem {
 
  private:
   /// A row-major [rows, columns] matrix is a column-major [columns, rows] one.
-  static void layout(cublasLtMatrixLayout_t& layout, DType type, int64_t rows, int64_t columns,
-                     int64_t stride, const Gemm& g, int64_t batch_stride) {
+  static void layout(cublasLtMatrixLayout_t& layout, cudaDataType_t type, int64_t rows,
+                     int64_t columns, int64_t stride, const Gemm& g, int64_t batch_stride) {
     check(
-        cublaslt().MatrixLayoutCreate(&layout, cuda_type(type), static_cast<uint64_t>(columns),
+        cublaslt().MatrixLayoutCreate(&layout, type, static_cast<uint64_t>(columns),
                                       static_cast<uint64_t>(rows), stride != 0 ? stride : columns),
         "layout", g);
     if (g.batch == 1) return;
@@ -124,11 +142,18 @@ class Problem {
   cublasLtMatrixLayout_t a_{}, b_{}, c_{};
 };
 
+/// 0: not in 8 bits.
+int kind_of(const std::optional<Float8Operands>& fp8) {
+  if (!fp8) return 0;
+  return 1 + static_cast<int>(fp8->a) + 2 * static_cast<int>(fp8->b) +
+         (fp8->fast_accumulation ? 4 : 0);
+}
+
 auto key_of(const Gemm& g) {
   return std::tuple(alignment_of(g.a), alignment_of(g.b), alignment_of(g.c),
                     g.addend != nullptr ? alignment_of(g.addend) : 0, g.m, g.n, g.k, g.type,
                     g.c_type, g.a_transposed, g.b_transposed, g.lda, g.ldb, g.ldc, g.batch,
-                    g.a_stride, g.b_stride, g.c_stride);
+                    g.a_stride, g.b_stride, g.c_stride, kind_of(g.fp8));
 }
 
 std::string text_of(const decltype(key_of(Gemm{}))& key) {
@@ -151,6 +176,11 @@ class Library {
   void run(const Gemm& g, cudaStream_t stream) {
     const Scratch workspace(kWorkspace);
     Plan& plan = find(g, workspace.data<void>(), stream);
+    std::unique_lock lock(mutex_, std::defer_lock);
+    if (g.fp8) {
+      lock.lock();
+      plan.problem->set_scales(*g.fp8);
+    }
     check(plan.problem->run(handle_, g, plan.algorithm, workspace.data<void>(), stream),
           "matrix product", g);
     autotuner_.save_when_due();
@@ -202,7 +232,8 @@ class Library {
 
   Autotuner& autotuner_ = Autotuner::instance();
   cublasLtHandle_t handle_{};
-  std::mutex mutex_;  // of the plans; what a plan is does not change
+  std::mutex
+      mutex_;  // of the plans; what a plan is does not change, but for the scales of one in 8 bits
   std::map<decltype(key_of(Gemm{})), Plan> plans_;
 };
 

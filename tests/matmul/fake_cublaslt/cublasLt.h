@@ -1,5 +1,5 @@
 #pragma once
-// As much of cuBLASLt as kernels/simt/host/cublaslt.h loads: float32 products in plain loops,
+// As much of cuBLASLt as kernels/simt/host/cublaslt.h loads: products in plain loops, of float32 or of 8 bits into it,
 // three algorithms for each problem, of which a test says the speed.
 // NOLINTBEGIN(readability-identifier-naming): the names are NVIDIA's
 
@@ -17,8 +17,14 @@ enum cublasStatus_t {
 };
 enum cublasOperation_t { CUBLAS_OP_N, CUBLAS_OP_T };
 enum cublasComputeType_t { CUBLAS_COMPUTE_32F };
-enum cudaDataType_t { CUDA_R_32F, CUDA_R_16BF };
-enum cublasLtMatmulDescAttributes_t { CUBLASLT_MATMUL_DESC_TRANSA, CUBLASLT_MATMUL_DESC_TRANSB };
+enum cudaDataType_t { CUDA_R_32F, CUDA_R_16BF, CUDA_R_8F_E4M3, CUDA_R_8F_E5M2 };
+enum cublasLtMatmulDescAttributes_t {
+  CUBLASLT_MATMUL_DESC_TRANSA,
+  CUBLASLT_MATMUL_DESC_TRANSB,
+  CUBLASLT_MATMUL_DESC_FAST_ACCUM,
+  CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
+  CUBLASLT_MATMUL_DESC_B_SCALE_POINTER
+};
 enum cublasLtMatrixLayoutAttribute_t {
   CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
   CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET

@@ -20,6 +20,9 @@ const char* cudaGetErrorName(cudaError_t error);
 cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaDriverGetVersion(int* version);
+enum cudaMemcpyKind { cudaMemcpyDeviceToDevice = 3 };
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void* to, int byte, size_t bytes, cudaStream_t stream);
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
 cudaError_t cudaEventCreate(cudaEvent_t* event);

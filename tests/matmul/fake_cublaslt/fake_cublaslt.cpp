@@ -3,9 +3,12 @@
 #include <thread>
 
 #include "cublasLt.h"
+#include "runtime/base/float8.h"
 
 struct FakeMatmulDesc {
   cublasOperation_t a = CUBLAS_OP_N, b = CUBLAS_OP_N;
+  int8_t fast = 0;
+  const float *a_scale = nullptr, *b_scale = nullptr;
 };
 struct FakeMatrixLayout {  // columns first
   cudaDataType_t type;
@@ -28,6 +31,9 @@ bool known(const cublasLtMatmulAlgo_t& algorithm) {
   return algorithm.data[0] < 3 && algorithm.data[1] == kMark;
 }
 
+/// As scales of operands in 8 bits must be, seen on an H200.
+bool is_aligned(const float* scale) { return reinterpret_cast<uintptr_t>(scale) % 16 == 0; }
+
 }  // namespace
 
 FakeCublasLt& fake_cublaslt() {
@@ -44,6 +50,10 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   return cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int* version) { return *version = 13000, cudaSuccess; }
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
+                            cudaStream_t) {
+  return std::memcpy(to, from, bytes), cudaSuccess;
+}
 cudaError_t cudaMemsetAsync(void* to, int byte, size_t bytes, cudaStream_t) {
   return std::memset(to, byte, bytes), cudaSuccess;
 }
@@ -77,7 +87,8 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
                                               cublasLtMatmulDescAttributes_t attribute,
                                               const void* value, size_t bytes) {
-  std::memcpy(attribute == CUBLASLT_MATMUL_DESC_TRANSA ? &desc->a : &desc->b, value, bytes);
+  void* const members[] = {&desc->a, &desc->b, &desc->fast, &desc->a_scale, &desc->b_scale};
+  std::memcpy(members[attribute], value, bytes);
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType_t type,
@@ -136,10 +147,22 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
                               cublasLtMatrixLayout_t c_layout, void* d,
                               cublasLtMatrixLayout_t d_layout,
                               const cublasLtMatmulAlgo_t* algorithm, void*, size_t, cudaStream_t) {
-  if (!known(*algorithm) || a_layout->type != CUDA_R_32F) return CUBLAS_STATUS_INVALID_VALUE;
+  const bool is_fp8 = a_layout->type == CUDA_R_8F_E4M3 || a_layout->type == CUDA_R_8F_E5M2;
+  if (!known(*algorithm) || (a_layout->type != CUDA_R_32F && !is_fp8))
+    return CUBLAS_STATUS_INVALID_VALUE;
+  if (is_fp8 && (desc->a != CUBLAS_OP_T || desc->b != CUBLAS_OP_N || !is_aligned(desc->a_scale) ||
+                 !is_aligned(desc->b_scale)))
+    return CUBLAS_STATUS_NOT_SUPPORTED;
   fake_cublaslt().run(algorithm->data[0]);
+  const float scale = is_fp8 ? *desc->a_scale * *desc->b_scale : 1;
   const auto number = [](const void* array, int64_t at) {
     return static_cast<const float*>(array)[at];
+  };
+  const auto operand = [&](const void* array, const FakeMatrixLayout& layout, int64_t at) {
+    if (!is_fp8) return number(array, at);
+    return quintet::widened(static_cast<const uint8_t*>(array)[at], layout.type == CUDA_R_8F_E4M3
+                                                                        ? quintet::Float8::e4m3
+                                                                        : quintet::Float8::e5m2);
   };
   const auto rows = static_cast<int64_t>(d_layout->rows),
              columns = static_cast<int64_t>(d_layout->columns);
@@ -150,13 +173,16 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
       for (int64_t column = 0; column < columns; ++column) {
         float sum = 0;
         for (int64_t k = 0; k < depth; ++k)
-          sum += number(a, desc->a == CUBLAS_OP_N ? a_layout->at(item, row, k)
-                                                  : a_layout->at(item, k, row)) *
-                 number(b, desc->b == CUBLAS_OP_N ? b_layout->at(item, k, column)
-                                                  : b_layout->at(item, column, k));
+          sum += operand(a, *a_layout,
+                         desc->a == CUBLAS_OP_N ? a_layout->at(item, row, k)
+                                                : a_layout->at(item, k, row)) *
+                 operand(b, *b_layout,
+                         desc->b == CUBLAS_OP_N ? b_layout->at(item, k, column)
+                                                : b_layout->at(item, column, k));
         const float before =
             number(beta, 0) == 0 ? 0 : number(beta, 0) * number(c, c_layout->at(item, row, column));
-        static_cast<float*>(d)[d_layout->at(item, row, column)] = number(alpha, 0) * sum + before;
+        static_cast<float*>(d)[d_layout->at(item, row, column)] =
+            number(alpha, 0) * scale * sum + before;
       }
   return CUBLAS_STATUS_SUCCESS;
 }
