@@ -58,6 +58,8 @@ class Device {
   virtual bool memory_is_real() const { return true; }
   /// Whether record() works.
   virtual bool can_record() const { return false; }
+  /// Whether it has products in 8-bit floating point, or, as a CPU does, takes float32's for them.
+  virtual bool multiplies_float8() const { return true; }
   /// Whether NCCL reads and writes its memory.
   virtual bool supports_nccl() const { return false; }
   /// Kernels in the order of ops.def; empty on the CPU, whose kernels are in the op list itself.

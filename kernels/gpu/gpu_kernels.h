@@ -9,6 +9,7 @@
 #include "kernels/decode_matmul/small_batch.h"
 #include "kernels/decode_step/decode_step.h"
 #include "kernels/dequantize/dequantize.h"
+#include "kernels/fp8/fp8.h"
 #include "kernels/kernel.h"
 #include "kernels/logits/sample_rows.h"
 #include "kernels/optimizers/gpu_arrays.h"
@@ -40,6 +41,8 @@ struct GpuKernels {
                               GradientSummary* summary, Stream stream);
   void (*decide_update)(const double* squares, double max_norm, const UpdateControl* given,
                         UpdateControl* control, Stream stream);
+  void (*update_fp8_scaling)(const Fp8Update& update, const UpdateControl* control,
+                             Stream stream);  // kernels/fp8/fp8_gpu.h
   /// Generation. kernels/decode_matmul/small_batch_matmul_gpu.h,
   /// kernels/decode_attention/decode_attention_gpu.h, kernels/logits/logits_gpu.h
   void (*small_batch_matmul)(const SmallBatchMatmul& product, Stream stream);

@@ -65,6 +65,7 @@ const GpuKernels& AbstractDevice::kernels() const {
                                     .measure_arrays = kNothing,
                                     .summarize_gradients = kNothing,
                                     .decide_update = kNothing,
+                                    .update_fp8_scaling = kNothing,
                                     .small_batch_matmul = kNothing,
                                     .dequantize_rows = kNothing,
                                     .decode_self = kNothing,

@@ -12,6 +12,7 @@
 #include "kernels/decode_step/decode_step_gpu.h"
 #include "kernels/dequantize/dequantize_gpu.h"
 #include "kernels/elementwise/elementwise_gpu.h"
+#include "kernels/fp8/fp8_gpu.h"
 #include "kernels/gpu/gpu_kernels.h"
 #include "kernels/logits/logits_gpu.h"
 #include "kernels/optimizers/optimizers_gpu.h"
@@ -64,6 +65,7 @@ constexpr GpuKernels kKernels{.cast = cast_gpu,
                               .measure_arrays = measure_arrays_gpu,
                               .summarize_gradients = summarize_gradients_gpu,
                               .decide_update = decide_update_gpu,
+                              .update_fp8_scaling = update_fp8_scaling_gpu,
                               .small_batch_matmul = small_batch_matmul_gpu,
                               .dequantize_rows = dequantize_rows_gpu,
                               .decode_self = decode_self_gpu,
@@ -307,6 +309,7 @@ class Gpu final : public Device {
     return static_cast<int64_t>(all);
   }
 #endif
+  bool multiplies_float8() const override { return simt::device().sm >= 89; }
   bool can_record() const override { return true; }
   std::string description() const override { return description_; }
   std::span<const Kernel> ops() const override { return kOps; }

@@ -326,7 +326,7 @@ void gather_ahead() {
 }
 
 bool KeptProducts::holds(const Op& op) {
-  for (const std::string_view name : {"matmul", "matmul_t", "mlp"})
+  for (const std::string_view name : {"matmul", "matmul_t", "matmul_fp8", "mlp"})
     if (op.name == name) return true;
   return false;
 }

@@ -8,6 +8,7 @@
 
 #include "kernels/moe/route.h"
 #include "runtime/base/attrs.h"
+#include "runtime/base/float8.h"
 #include "runtime/base/threefry.h"
 #include "runtime/tensor/tensor.h"
 
@@ -21,6 +22,11 @@ namespace quintet::ops {
 Tensor matmul(const Tensor& x, const Tensor& w);
 /// x [..., k] times w transposed, w [n, k] -> [..., n].
 Tensor matmul_t(const Tensor& x, const Tensor& w);
+
+/// The same of layers that share x, in 8-bit floating point (kernels/fp8/fp8.h): x [..., k] times each of `w`, one to three
+/// of [k, n] -> as many [..., n]. `scaling`: [layers, 20], of which these are number `layer`; absent: current scaling.
+Tensors matmul_fp8(const Tensor& x, const Tensors& w, const Tensor& scaling, int64_t layer,
+                   Float8 gradient_format);
 
 /// Rows of table [vocab, embed] for ids [...] int32 -> [..., embed].
 Tensor embed(const Tensor& ids, const Tensor& table);

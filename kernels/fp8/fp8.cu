@@ -1,0 +1,300 @@
+#include "kernels/fp8/fp8_gpu.h"
+#include "kernels/optimizers/gpu_arrays.h"
+#include "kernels/simt/host/gemm.h"
+#include "kernels/simt/host/scratch.h"
+#include "kernels/simt/narrow.cuh"
+#include "kernels/vectors/operands_gpu.h"
+#include "kernels/vectors/vectors.cuh"
+
+namespace quintet::QT_GPU {
+namespace {
+
+constexpr int kLayers = 3;  // at most, that share x
+constexpr int kTileRows = 128, kTileColumns = 64;
+constexpr int kUnit = 16;  // numbers of a thread at a time: 16 bytes of results
+constexpr int kUnitsOfRow = kTileColumns / kUnit;
+constexpr int kRowsAtOnce = kBlockThreads / kUnitsOfRow;
+constexpr int kWordsOfRow = kTileColumns / 4;
+
+/// x [rows, columns] rounded into `plain`, rows `ld` bytes apart, and into `transposed` [columns, ld_transposed], whose rows
+/// end with zeros; either may be null. ld_transposed: rows, up to a multiple of 16.
+template <typename T>
+struct Cast {
+  const T* x;
+  int64_t rows, columns;
+  uint8_t* plain;
+  int64_t ld;
+  uint8_t* transposed;
+  int64_t ld_transposed;
+  const float* scale;
+  uint32_t* amax;  // of magnitudes' bits; null: not wanted
+};
+
+QT_DEVICE uint32_t magnitude_bits(float x) { return __float_as_uint(x) & 0x7fffffffu; }
+
+/// The largest of the block's magnitudes, as bits.
+QT_DEVICE void add_to_amax(uint32_t most, uint32_t* amax) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) {
+    const uint32_t other = __shfl_xor_sync(kWholeWarp, most, distance);
+    most = most > other ? most : other;
+  }
+  if (threadIdx.x % 32 == 0) atomicMax(amax, most);
+}
+
+template <typename T, Float8 kFormat>
+__global__ void __launch_bounds__(kBlockThreads) cast_tiles(const __grid_constant__ Cast<T> cast) {
+  auto tile = simt::shared<uint32_t>(0, kTileRows * kWordsOfRow);
+  const int64_t first_row = int64_t{blockIdx.y} * kTileRows;
+  const int64_t first_column = int64_t{blockIdx.x} * kTileColumns;
+  const float scale = *cast.scale;
+  uint32_t most = 0;
+#pragma unroll
+  for (int begin = 0; begin < kTileRows; begin += kRowsAtOnce) {
+    const int row_of_tile = begin + static_cast<int>(threadIdx.x) / kUnitsOfRow;
+    const int unit = static_cast<int>(threadIdx.x) % kUnitsOfRow;
+    const int64_t row = first_row + row_of_tile, column = first_column + unit * kUnit;
+    uint32_t words[kUnit / 4] = {};
+    if (row < cast.rows && column < cast.columns) {
+      float v[kUnit];
+      load<kUnit>(cast.x + row * cast.columns + column, v);
+#pragma unroll
+      for (float& number : v) {
+        const uint32_t magnitude = magnitude_bits(number);
+        most = most > magnitude ? most : magnitude;
+        number = number * scale + number * 0.0f;  // an infinity is NaN
+      }
+#pragma unroll
+      for (int w = 0; w < kUnit / 4; ++w)
+        words[w] = simt::narrow<kFormat>(v[4 * w], v[4 * w + 1], v[4 * w + 2], v[4 * w + 3]);
+      if (cast.plain != nullptr) store_words(cast.plain + row * cast.ld + column, words);
+    }
+    if (cast.transposed != nullptr) {
+#pragma unroll
+      for (int w = 0; w < kUnit / 4; ++w)
+        tile[row_of_tile * kWordsOfRow + unit * (kUnit / 4) + w] = words[w];
+    }
+  }
+  if (cast.amax != nullptr) add_to_amax(most, cast.amax);
+  if (cast.transposed == nullptr) return;
+  __syncthreads();
+  // A thread has 32 bytes of a column, a whole sector of memory; neighbours have neighbouring columns.
+  const int column = static_cast<int>(threadIdx.x) % kTileColumns;
+  if (first_column + column >= cast.columns) return;
+  constexpr int kRowsOfThread = kTileRows * kTileColumns / kBlockThreads;
+  const int begin = static_cast<int>(threadIdx.x) / kTileColumns * kRowsOfThread;
+#pragma unroll
+  for (int part = begin; part < begin + kRowsOfThread; part += kUnit) {
+    if (first_row + part >= cast.ld_transposed) return;
+    uint32_t words[kUnit / 4] = {};
+#pragma unroll
+    for (int i = 0; i < kUnit; ++i) {
+      const uint32_t word = tile[(part + i) * kWordsOfRow + column / 4];
+      words[i / 4] |= (word >> (8 * (column % 4)) & 0xffu) << (8 * (i % 4));
+    }
+    store_words(cast.transposed + (first_column + column) * cast.ld_transposed + first_row + part,
+                words);
+  }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kBlockThreads) measure(const T* x, int64_t n, uint32_t* amax) {
+  uint32_t most = 0;
+  for_units<kLanes<T>>(n, true, [&](int64_t i, auto count) {
+    float v[count];
+    load<count>(x + i, v);
+    for (const float number : v) {
+      const uint32_t magnitude = magnitude_bits(number);
+      most = most > magnitude ? most : magnitude;
+    }
+  });
+  add_to_amax(most, amax);
+}
+
+/// Of current scaling, when amax is there.
+__global__ void set_scale(Fp8Scaling* scaling, int operand, float largest) {
+  const float scale = next_fp8_scale(scaling->amax[operand], 1, largest);
+  scaling->scale[operand] = scale;
+  scaling->scale_inv[operand].value = 1 / scale;
+}
+
+/// A block an operand of a layer.
+__global__ void __launch_bounds__(kBlockThreads)
+    update_scaling(const __grid_constant__ Fp8Update update, const UpdateControl* control) {
+  Fp8Scaling& scaling = update.scalings[blockIdx.x / kFp8Operands];
+  const int operand = static_cast<int>(blockIdx.x) % kFp8Operands;
+  const float newest = scaling.amax[operand];
+  __syncthreads();
+  if (threadIdx.x == 0) scaling.amax[operand] = 0;
+  if (control != nullptr && control->skip != 0) return;
+  float* history = update.history + blockIdx.x * update.length;
+  float most = newest;
+  for (int64_t begin = 0; begin < update.length; begin += kBlockThreads) {
+    const int64_t i = begin + threadIdx.x;
+    float next = newest;
+    if (i + 1 < update.length) next = history[i + 1];
+    __syncthreads();
+    if (i < update.length) {
+      most = fmaxf(most, next);
+      history[i] = i == 0 ? 0 : next;
+    }
+  }
+  most = block_max(most, simt::shared<float>(0, 32));
+  if (threadIdx.x != 0) return;
+  const float scale = next_fp8_scale(update.most_recent ? newest : most, scaling.scale[operand],
+                                     update.scaled_max[operand]);
+  scaling.scale[operand] = scale;
+  scaling.scale_inv[operand].value = 1 / scale;
+}
+
+int64_t in_units(int64_t rows) { return (rows + kUnit - 1) / kUnit * kUnit; }
+
+/// Operands and scales of layers that share x.
+template <typename T>
+class Layers {
+ public:
+  Layers(const char* op, Views in, const Attrs& attrs, Stream stream)
+      : rows(in[0].rows()), k(in[0].depth()), n(in[1].size(1)), op_(op), stream_(stream), in_(in) {
+    check_fp8_sizes(k, n);
+    while (count < kLayers && !in[1 + count].absent()) {
+      const View& w = in[1 + count++];
+      expect_shape(w.rank == 2 && w.size(0) == k && w.size(1) == n, op, "...k, kn -> ...n");
+    }
+    const View& given = in[kLayers + 1];
+    scaling_ = given.absent()
+                   ? own_scales_.template data<Fp8Scaling>()
+                   : reinterpret_cast<Fp8Scaling*>(elements<float>(given, op, "scaling")) +
+                         attrs.get<int64_t>("layer");
+    is_current_ = given.absent();
+    if (is_current_) quintet::Device::current().fill(scaling_, 0, sizeof(Fp8Scaling));
+  }
+
+  int64_t rows, k, n, count = 0;
+  Views x() const { return in_.subspan(0, 1); }
+  Views w() const { return in_.subspan(1, static_cast<size_t>(count)); }
+  Views dy() const { return in_.subspan(kLayers + 2, static_cast<size_t>(count)); }
+  const float* scale_inv(Fp8Operand operand) const { return &scaling_->scale_inv[operand].value; }
+
+  /// Rounds arrays of [rows, columns]: array i into columns [i, i + 1) columns of `plain`, where rows are `ld` bytes apart, and
+  /// into rows from i columns on of `transposed`.
+  void cast(Views arrays, Fp8Operand operand, Float8 format, bool records, uint8_t* plain,
+            int64_t ld, uint8_t* transposed, int64_t ld_transposed) const {
+    auto* const amax = reinterpret_cast<uint32_t*>(&scaling_->amax[operand]);
+    if (is_current_) set_current_scale(arrays, operand, format, amax);
+    for (size_t i = 0; i < arrays.size(); ++i) {
+      const int64_t columns = arrays[i].depth(), at = static_cast<int64_t>(i) * columns;
+      const Cast<T> one{
+          .x = aligned(arrays[i]),
+          .rows = arrays[i].rows(),
+          .columns = columns,
+          .plain = plain == nullptr ? nullptr : plain + at,
+          .ld = ld,
+          .transposed = transposed == nullptr ? nullptr : transposed + at * ld_transposed,
+          .ld_transposed = ld_transposed,
+          .scale = &scaling_->scale[operand],
+          .amax = records && !is_current_ ? amax : nullptr};
+      if (one.rows == 0 || columns == 0) continue;
+      const auto tiles = [](int64_t n, int64_t tile) {
+        return static_cast<unsigned>((n + tile - 1) / tile);
+      };
+      const simt::Launch how{.grid = {tiles(columns, kTileColumns), tiles(one.rows, kTileRows)},
+                             .block = kBlockThreads,
+                             .shared = kTileRows * kTileColumns,
+                             .stream = stream_};
+      simt::launch(
+          format == Float8::e4m3 ? cast_tiles<T, Float8::e4m3> : cast_tiles<T, Float8::e5m2>, how,
+          one);
+    }
+  }
+
+  /// c [m, n] = a b^T.
+  void product(int64_t m, int64_t columns, int64_t inner, const uint8_t* a, Fp8Operand a_operand,
+               Float8 a_format, const uint8_t* b, Fp8Operand b_operand, Float8 b_format,
+               const View& c, bool is_forward) const {
+    simt::gemm(stream_, {.m = m,
+                         .n = columns,
+                         .k = inner,
+                         .a = a,
+                         .b = b,
+                         .c = c.pointer,
+                         .c_type = c.dtype,
+                         .b_transposed = true,
+                         .fp8 = simt::Float8Operands{a_format, b_format, scale_inv(a_operand),
+                                                     scale_inv(b_operand), is_forward}});
+  }
+
+ private:
+  const T* aligned(const View& view) const {
+    const T* x = elements<T>(view, op_, "an operand");
+    QT_ASSERT(are_aligned({x}));
+    return x;
+  }
+  void set_current_scale(Views arrays, Fp8Operand operand, Float8 format, uint32_t* amax) const {
+    for (const View& view : arrays) {
+      const int64_t n = view.elements();
+      simt::launch(measure<T>,
+                   {.grid = blocks_for(n / kLanes<T>), .block = kBlockThreads, .stream = stream_},
+                   aligned(view), n, amax);
+    }
+    simt::launch(set_scale, {.stream = stream_}, scaling_, static_cast<int>(operand),
+                 largest_of(format));
+  }
+
+  const char* op_;
+  Stream stream_;
+  Views in_;
+  simt::Scratch own_scales_{sizeof(Fp8Scaling)};
+  Fp8Scaling* scaling_;
+  bool is_current_;
+};
+
+template <typename T>
+void forward(Views in, Views out, const Attrs& attrs, Stream stream) {
+  const Layers<T> l("matmul_fp8", in, attrs, stream);
+  const simt::Scratch x(l.rows * l.k), w(l.count * l.n * l.k);
+  auto *x8 = x.data<uint8_t>(), *w8 = w.data<uint8_t>();
+  l.cast(l.x(), kFp8X, Float8::e4m3, true, x8, l.k, nullptr, 0);
+  l.cast(l.w(), kFp8W, Float8::e4m3, true, nullptr, 0, w8, l.k);  // [count n, k]
+  for (int64_t i = 0; i < l.count; ++i)
+    l.product(l.rows, l.n, l.k, x8, kFp8X, Float8::e4m3, w8 + i * l.n * l.k, kFp8W, Float8::e4m3,
+              out[static_cast<size_t>(i)], true);
+}
+
+template <typename T>
+void backward(Views in, Views out, const Attrs& attrs, Stream stream) {
+  const Layers<T> l("matmul_fp8_grad", in, attrs, stream);
+  const auto format = static_cast<Float8>(attrs.get<int64_t>("gradient_format"));
+  const int64_t all = l.count * l.n, padded = in_units(l.rows);
+  const simt::Scratch x(l.k * padded), w(l.k * all), dy(l.rows * all), dy_transposed(all * padded);
+  auto *x8 = x.data<uint8_t>(), *w8 = w.data<uint8_t>(), *dy8 = dy.data<uint8_t>(),
+       *dy8_transposed = dy_transposed.data<uint8_t>();
+  l.cast(l.x(), kFp8X, Float8::e4m3, false, nullptr, 0, x8, padded);             // [k, rows]
+  l.cast(l.w(), kFp8W, Float8::e4m3, false, w8, all, nullptr, 0);                // [k, count n]
+  l.cast(l.dy(), kFp8Gradient, format, true, dy8, all, dy8_transposed, padded);  // both
+  l.product(l.rows, l.k, all, dy8, kFp8Gradient, format, w8, kFp8W, Float8::e4m3, out[0], false);
+  for (int64_t i = 0; i < l.count; ++i)
+    l.product(l.k, l.n, padded, x8, kFp8X, Float8::e4m3, dy8_transposed + i * l.n * padded,
+              kFp8Gradient, format, out[static_cast<size_t>(1 + i)], false);
+}
+
+}  // namespace
+
+void matmul_fp8_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
+  for_dtype(in[0], "matmul_fp8", [&]<typename T>(T) { forward<T>(in, out, attrs, stream); });
+}
+
+void matmul_fp8_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
+  for_dtype(in[0], "matmul_fp8_grad", [&]<typename T>(T) { backward<T>(in, out, attrs, stream); });
+}
+
+void update_fp8_scaling_gpu(const Fp8Update& update, const UpdateControl* control, Stream stream) {
+  if (update.count == 0) return;
+  simt::launch(update_scaling,
+               {.grid = static_cast<unsigned>(update.count * kFp8Operands),
+                .block = kBlockThreads,
+                .shared = 32 * sizeof(float),
+                .stream = stream},
+               update, control);
+}
+
+}  // namespace quintet::QT_GPU

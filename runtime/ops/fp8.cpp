@@ -1,0 +1,56 @@
+#include "kernels/fp8/fp8.h"
+
+#include "runtime/execution/tape.h"
+#include "runtime/ops/cost.h"
+#include "runtime/ops/names.h"
+#include "runtime/ops/ops.h"
+
+namespace quintet {
+namespace {
+
+/// Of the weights that are there.
+double layers_of(const View& w_1, const View& w_2) { return 1 + count(w_1) + count(w_2); }
+
+}  // namespace
+
+Tensors ops::matmul_fp8(const Tensor& x, const Tensors& w, const Tensor& scaling, int64_t layer,
+                        Float8 gradient_format) {
+  QT_ASSERT(!w.empty() && w.size() <= 3);
+  const auto at = [&w](size_t i) { return i < w.size() ? w[i] : Tensor(); };
+  Tensors y = call(table::matmul_fp8, {x, at(0), at(1), at(2), scaling},
+                   {{"layer", layer}, {"gradient_format", static_cast<int64_t>(gradient_format)}},
+                   {true, w.size() > 1, w.size() > 2});
+  y.resize(w.size());
+  return y;
+}
+
+Tensors matmul_fp8_vjp(const Node& node, const Tensors& grads) {
+  const auto in = inputs_of<rules::matmul_fp8>(node.inputs);
+  Tensors operands = node.inputs;
+  for (size_t i = 0; i < grads.size(); ++i)  // of one that nobody used, zeros
+    operands.push_back(!node.outputs[i].absent() && grads[i].absent()
+                           ? ops::scale(node.outputs[i].detach(), 0)
+                           : grads[i]);
+  Tensors d = call(ops::table::matmul_fp8_grad, operands, node.attrs,
+                   {true, true, !in["w_1"].absent(), !in["w_2"].absent()});
+  d.emplace_back();  // of scaling
+  return d;
+}
+
+// Beside the operands: what casts write and products read, a byte a number.
+Cost matmul_fp8_cost(Views in, Views) {
+  const auto operands = inputs_of<rules::matmul_fp8>(in);
+  const View& w = operands["w_0"];
+  const double layers = layers_of(operands["w_1"], operands["w_2"]), x = elements(operands["x"]);
+  return {.flops = 2 * x * size(w, -1) * layers, .bytes = 2 * (x + elements(w) * layers)};
+}
+
+Cost matmul_fp8_grad_cost(Views in, Views) {
+  const auto operands = inputs_of<rules::matmul_fp8_grad>(in);
+  const View& w = operands["w_0"];
+  const double layers = layers_of(operands["w_1"], operands["w_2"]), x = elements(operands["x"]);
+  return {.flops = 4 * x * size(w, -1) * layers,
+          .bytes = 2 * (x + (elements(w) + 2 * elements(operands["dy_0"])) * layers)};
+}
+
+}  // namespace quintet

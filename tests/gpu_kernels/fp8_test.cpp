@@ -1,0 +1,289 @@
+// FP8 products and the update of their scales, on the CPU and on the device, against plain loops and what is recorded.
+
+#include "kernels/fp8/fp8.h"
+
+#include "kernels/optimizers/gpu_arrays.h"
+#include "runtime/op/op.h"
+#include "tests/gpu_kernels/on_device.h"
+#include "tests/harness/fixtures.h"
+
+namespace quintet::testing {
+namespace {
+
+using Numbers = std::vector<float>;
+
+Fp8Scaling scaling_of(const std::array<float, 3>& scales, const std::array<float, 3>& amax) {
+  Fp8Scaling s{};
+  for (size_t i = 0; i < kFp8Operands; ++i) {
+    s.scale[i] = scales[i];
+    s.scale_inv[i].value = 1 / scales[i];
+    s.amax[i] = amax[i];
+  }
+  return s;
+}
+
+class Fp8 : public DeviceTest {
+ protected:
+  /// Tensor cores add up in fewer bits than float32.
+  static double tolerance() { return name().starts_with("emulated") ? 1e-5 : 2e-3; }
+};
+
+struct Case {
+  int64_t rows, k, n;
+  size_t layers;
+  bool is_current;
+  Float8 gradients = Float8::e5m2;
+};
+
+/// Inputs of a case, and what loops make of them.
+struct Expected {
+  Numbers x;
+  std::vector<Numbers> w, dy;
+  Fp8Scaling before = scaling_of({3.5f, 40, 700}, {0.25f, 1e9f, 0});
+  Numbers dx;
+  std::vector<Numbers> y, dw;
+
+  Expected(const Case& c, bool is_bf16) {
+    const auto make = [&](int64_t size, uint64_t seed, double deviation) {
+      Numbers numbers = normals(static_cast<size_t>(size), seed, deviation);
+      if (is_bf16) numbers = widened(rounded(numbers));
+      return numbers;
+    };
+    x = make(c.rows * c.k, 1, 2);
+    for (size_t i = 0; i < c.layers; ++i) {
+      w.push_back(make(c.k * c.n, 10 + i, 0.1));
+      dy.push_back(make(c.rows * c.n, 20 + i, 0.003));
+    }
+    x[3] = -1000;  // beyond the largest number
+    const Numbers x8 = cast({x}, kFp8X, Float8::e4m3, c)[0];
+    const auto w8 = cast(w, kFp8W, Float8::e4m3, c), dy8 = cast(dy, kFp8Gradient, c.gradients, c);
+    dx.assign(x.size(), 0);
+    for (size_t i = 0; i < c.layers; ++i) {
+      const auto at = [&](const Numbers& a, int64_t row, int64_t columns, int64_t column) {
+        return static_cast<double>(a[static_cast<size_t>(row * columns + column)]);
+      };
+      Numbers &y_i = y.emplace_back(), &dw_i = dw.emplace_back();
+      for (int64_t r = 0; r < c.rows; ++r)
+        for (int64_t j = 0; j < c.n; ++j) {
+          double sum = 0;
+          for (int64_t l = 0; l < c.k; ++l) sum += at(x8, r, c.k, l) * at(w8[i], l, c.n, j);
+          y_i.push_back(static_cast<float>(sum));
+        }
+      for (int64_t l = 0; l < c.k; ++l)
+        for (int64_t j = 0; j < c.n; ++j) {
+          double sum = 0;
+          for (int64_t r = 0; r < c.rows; ++r) sum += at(x8, r, c.k, l) * at(dy8[i], r, c.n, j);
+          dw_i.push_back(static_cast<float>(sum));
+        }
+      for (int64_t r = 0; r < c.rows; ++r)
+        for (int64_t l = 0; l < c.k; ++l) {
+          double sum = 0;
+          for (int64_t j = 0; j < c.n; ++j) sum += at(dy8[i], r, c.n, j) * at(w8[i], l, c.n, j);
+          dx[static_cast<size_t>(r * c.k + l)] += static_cast<float>(sum);
+        }
+    }
+  }
+
+  static float largest(const std::vector<Numbers>& arrays) {
+    float most = 0;
+    for (const Numbers& array : arrays)
+      for (const float v : array) most = std::max(most, std::abs(v));
+    return most;
+  }
+  std::vector<Numbers> cast(std::vector<Numbers> arrays, Fp8Operand operand, Float8 format,
+                            const Case& c) const {
+    const float scale = c.is_current ? largest_of(format) / largest(arrays) : before.scale[operand];
+    for (Numbers& array : arrays)
+      for (float& v : array) v = widened(narrowed(v * scale, format), format) / scale;
+    return arrays;
+  }
+};
+
+double size_of_terms(const Numbers& want) {
+  double squares = 0;
+  for (const float v : want) squares += static_cast<double>(v) * v;
+  return std::sqrt(squares / static_cast<double>(want.size())) * 4;
+}
+
+/// Runs both ops in the memory of the current device; -> the scaling afterwards.
+template <typename T>
+Fp8Scaling run(Device& device, const Case& c, const Expected& e, double tolerance) {
+  const auto on_device = [&](const Numbers& numbers) {
+    return OnDevice<T>(device, as<T>(numbers));
+  };
+  std::vector<OnDevice<T>> w, dy, y;
+  std::vector<OnDevice<float>> dw;
+  for (size_t i = 0; i < c.layers; ++i) {
+    w.push_back(on_device(e.w[i]));
+    dy.push_back(on_device(e.dy[i]));
+    y.push_back(on_device(Numbers(e.y[i].size())));
+    dw.emplace_back(device, Numbers(e.dw[i].size()));
+  }
+  const OnDevice<T> x = on_device(e.x), dx = on_device(e.x);
+  Numbers table(2 * kFp8ScalingFloats, -1);  // layer 1 of two
+  std::memcpy(&table[kFp8ScalingFloats], &e.before, sizeof e.before);
+  const OnDevice<float> scaling(device, table);
+  const auto views = [&](const auto& arrays, int64_t rows) {
+    std::vector<View> all(3, View::none());
+    for (size_t i = 0; i < arrays.size(); ++i) all[i] = arrays[i].view({rows, c.n});
+    return all;
+  };
+  std::vector<View> in{x.view({c.rows, c.k})};
+  for (const View& view : views(w, c.k)) in.push_back(view);
+  in.push_back(c.is_current ? View::none() : scaling.view({2, kFp8ScalingFloats}));
+  const Attrs attrs{{"layer", int64_t{1}}, {"gradient_format", static_cast<int64_t>(c.gradients)}};
+  const auto out = views(y, c.rows);
+  kernel_of(ops::table::matmul_fp8, device)(in, out, attrs, device.stream());
+  for (const View& view : views(dy, c.rows)) in.push_back(view);
+  std::vector<View> gradients{dx.view({c.rows, c.k})};
+  for (const View& view : views(dw, c.k)) gradients.push_back(view);
+  kernel_of(ops::table::matmul_fp8_grad, device)(in, gradients, attrs, device.stream());
+  const double rounding = std::is_same_v<T, float> ? 0 : 4e-3;
+  for (size_t i = 0; i < c.layers; ++i) {
+    expect_near(widened(y[i].back()), e.y[i], tolerance + rounding, size_of_terms(e.y[i]),
+                fmt::format("y_{}", i));
+    expect_near(dw[i].back(), e.dw[i], tolerance, size_of_terms(e.dw[i]), fmt::format("dw_{}", i));
+  }
+  expect_near(widened(dx.back()), e.dx, tolerance + rounding, size_of_terms(e.dx), "dx");
+  const Numbers after = scaling.back();
+  for (int64_t i = 0; i < kFp8ScalingFloats; ++i) EXPECT_EQ(after[static_cast<size_t>(i)], -1);
+  Fp8Scaling result;
+  std::memcpy(&result, &after[kFp8ScalingFloats], sizeof result);
+  return result;
+}
+
+void check_amax(const Case& c, const Expected& e, const Fp8Scaling& after) {
+  const float x = Expected::largest({e.x}), dy = Expected::largest(e.dy);
+  const bool grows = !c.is_current;
+  EXPECT_EQ(after.amax[kFp8X], grows ? x : 0.25f);
+  EXPECT_EQ(after.amax[kFp8W], 1e9f);  // it was larger before
+  EXPECT_EQ(after.amax[kFp8Gradient], grows ? dy : 0);
+  for (int i = 0; i < kFp8Operands; ++i) EXPECT_EQ(after.scale[i], e.before.scale[i]);
+}
+
+const std::vector<Case> kCases = {
+    {37, 48, 32, 3, false},  {37, 48, 32, 3, true},
+    {128, 16, 80, 2, false}, {5, 144, 16, 1, false, Float8::e4m3},
+    {131, 80, 48, 1, true},
+};
+
+TEST_F(Fp8, ProductsAreThoseOfRoundedNumbers) {
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(fmt::format("{} x {} x {}, {} layers", c.rows, c.k, c.n, c.layers));
+    const Expected e(c, false), e16(c, true);
+    on_every_schedule([&] {
+      if (!device().multiplies_float8()) return;
+      check_amax(c, e, run<float>(device(), c, e, tolerance()));
+      check_amax(c, e16, run<bfloat16>(device(), c, e16, tolerance()));
+    });
+    Device::use(Device::cpu());
+    check_amax(c, e, run<float>(Device::cpu(), c, e, 1e-5));
+    Device::use(device());
+  }
+}
+
+TEST_F(Fp8, WhatIsNotFiniteIsSeenInTheResults) {
+  const auto products = [&](Device& on, float bad) {
+    Device::use(on);
+    Numbers numbers(256, 1);
+    numbers[20] = bad;
+    const OnDevice<float> x(on, numbers), w(on, Numbers(256, 1)), y(on, Numbers(256));
+    Fp8Scaling s = scaling_of({1, 1, 1}, {});
+    Numbers table(kFp8ScalingFloats);
+    std::memcpy(table.data(), &s, sizeof s);
+    const OnDevice<float> scaling(on, table);
+    const View none = View::none();
+    const std::vector<View> in{x.view({16, 16}), w.view({16, 16}), none, none,
+                               scaling.view({1, kFp8ScalingFloats})},
+        out{y.view({16, 16}), none, none};
+    kernel_of(ops::table::matmul_fp8, on)(
+        in, out, {{"layer", int64_t{0}}, {"gradient_format", int64_t{1}}}, on.stream());
+    const Numbers got = y.back(), after = scaling.back();
+    for (size_t i = 0; i < 256; ++i)
+      EXPECT_EQ(std::isnan(got[i]), i / 16 == 1) << i << " of " << bad;
+    std::memcpy(&s, after.data(), sizeof s);
+    EXPECT_FALSE(std::isfinite(s.amax[kFp8X])) << bad;
+    Device::use(device());
+  };
+  if (!device().multiplies_float8()) GTEST_SKIP() << device().description();
+  for (const float bad :
+       {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+        std::numeric_limits<float>::quiet_NaN()}) {
+    products(device(), bad);
+    products(Device::cpu(), bad);
+  }
+}
+
+/// A run of updates by `update`, which takes the state where it is.
+template <class Update>
+void follow_recorded(Device& on, const HostArrays& recorded, const std::string& name,
+                     int64_t length, double margin, const Update& update) {
+  const HostArray& amax = recorded.at("amax");
+  const auto scale = recorded.at(name + "/scale").as<float>(),
+             history = recorded.at(name + "/history").as<float>();
+  Fp8Scaling s = scaling_of({1, 1, 1}, {});
+  Numbers places(static_cast<size_t>(kFp8Operands * length));
+  for (int64_t step = 0; step < amax.shape[0]; ++step) {
+    for (const bool skips : {true, false}) {  // a skipped step leaves no trace
+      for (int i = 0; i < kFp8Operands; ++i)
+        s.amax[i] = skips ? 1e30f : amax.as<float>()[static_cast<size_t>(step * kFp8Operands + i)];
+      Numbers table(kFp8ScalingFloats);
+      std::memcpy(table.data(), &s, sizeof s);
+      const OnDevice<float> scaling(on, table), on_device(on, places);
+      Fp8Update u{.scalings = reinterpret_cast<Fp8Scaling*>(scaling.data()),
+                  .history = on_device.data(),
+                  .count = 1,
+                  .length = length,
+                  .most_recent = name.starts_with("most_recent")};
+      for (int i = 0; i < kFp8Operands; ++i)
+        u.scaled_max[i] =
+            (i == kFp8Gradient ? 57344.0f : 448.0f) * static_cast<float>(std::pow(2, -margin));
+      const std::vector<int32_t> control{std::bit_cast<int32_t>(1.0f), skips ? 1 : 0};
+      const OnDevice<int32_t> given(on, control);
+      update(u, reinterpret_cast<const UpdateControl*>(given.data()));
+      table = scaling.back();
+      places = on_device.back();
+      std::memcpy(&s, table.data(), sizeof s);
+    }
+    for (int i = 0; i < kFp8Operands; ++i) {
+      EXPECT_EQ(s.scale[i], scale[static_cast<size_t>(step * kFp8Operands + i)])
+          << name << ", step " << step;
+      EXPECT_EQ(s.scale_inv[i].value, 1 / s.scale[i]);
+      EXPECT_EQ(s.amax[i], 0);
+    }
+    const auto now = history.subspan(static_cast<size_t>(step) * places.size(), places.size());
+    for (size_t i = 0; i < places.size(); ++i)
+      ASSERT_TRUE(places[i] == now[i] || (std::isnan(places[i]) && std::isnan(now[i])))
+          << name << ", step " << step << ", " << i;
+  }
+}
+
+TEST_F(Fp8, ScalesFollowTheirHistoryAsRecorded) {
+  const HostArrays recorded = read_safetensors(fixture_root() / "fp8/scaling.safetensors");
+  const std::tuple<const char*, int64_t, double> cases[] = {{"max_4_0", 4, 0},
+                                                            {"max_1_0", 1, 0},
+                                                            {"max_300_2", 300, 2},
+                                                            {"most_recent_4_0", 4, 0},
+                                                            {"most_recent_1_1", 1, 1}};
+  for (const auto& [name, length, margin] : cases) {
+    follow_recorded(Device::cpu(), recorded, name, length, margin, update_fp8_scaling_cpu);
+    follow_recorded(device(), recorded, name, length, margin,
+                    [](const Fp8Update& u, const UpdateControl* control) {
+                      device().kernels().update_fp8_scaling(u, control, device().stream());
+                    });
+  }
+}
+
+TEST_F(Fp8, SizesThatTensorCoresDoNotTakeAreRefused) {
+  for (const auto& [k, n] : {std::pair{24, 32}, {32, 8}}) {
+    try {
+      check_fp8_sizes(k, n);
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("multiples of 16"), std::string::npos);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quintet::testing
