@@ -1,5 +1,6 @@
 #include "models/configurables.h"
 
+#include "models/fp8.h"
 #include "models/modules.h"
 
 namespace quintet {
@@ -136,6 +137,13 @@ void register_models(gin::Registry& registry) {
       .arg("dropout_rate", &LoraConfig::dropout_rate)
       .arg("targets", &LoraConfig::targets)
       .arg("base_dtype", &LoraConfig::base_dtype);
+  registry.add_struct<TransformerEngineConfig>("t5x.te_helper.TransformerEngineConfig")
+      .arg("enabled", &TransformerEngineConfig::enabled)
+      .arg("fp8_format", &TransformerEngineConfig::fp8_format)
+      .arg("margin", &TransformerEngineConfig::margin)
+      .arg("amax_history_len", &TransformerEngineConfig::amax_history_len)
+      .arg("amax_compute_algo", &TransformerEngineConfig::amax_compute_algo)
+      .arg("scaling", &TransformerEngineConfig::scaling);
   add_networks(registry);
   register_flaxformer(registry);
   std::vector<gin::Param> params =

@@ -96,6 +96,16 @@ Tensor dense(const Tensor& x, const Param& kernel, const Context& context) {
   return ops::add(y, ops::scale(ops::matmul(low, adapter->b->used()), adapter->scale));
 }
 
+Tensors dense(const Tensor& x, const std::vector<Param>& kernels, const Context& context) {
+  if (const auto& fp8 = kernels[0].info().fp8; fp8 && context.train) {
+    const Tensors w(kernels.begin(), kernels.end());
+    return ops::matmul_fp8(x, w, fp8->scaling, fp8->layer, fp8->gradient_format);
+  }
+  Tensors y;
+  for (const Param& kernel : kernels) y.push_back(dense(x, kernel, context));
+  return y;
+}
+
 RmsNorm::RmsNorm(const Scope& scope, const LayerConfig& config)
     : scale(scope.param("scale", {{axis::kEmbed, config.emb_dim}}, t5_init::norm_scale())) {}
 
@@ -119,13 +129,17 @@ MlpBlock::MlpBlock(const Scope& scope, const LayerConfig& config)
 }
 
 Tensor MlpBlock::operator()(const Tensor& x, const Context& context) const {
-  const auto apart = [&x](const Param& w) {
-    return !w.absent() && (w.info().low_rank.has_value() || is_narrow(x, w));
+  const auto apart = [&](const Param& w) {
+    return !w.absent() && (w.info().low_rank.has_value() || is_narrow(x, w) ||
+                           (w.info().fp8.has_value() && context.train));
   };
   if (apart(wi_0) || apart(wi_1) || apart(wo)) {
-    const Tensor h = ops::gate(dense(x, wi_0, context),
-                               wi_1.absent() ? Tensor() : dense(x, wi_1, context), activations);
-    return dense(ops::dropout(h, dropout(context)), wo, context);
+    std::vector<Param> wi{wi_0};
+    if (!wi_1.absent()) wi.push_back(wi_1);
+    Tensors h = dense(x, wi, context);
+    h.resize(2);
+    const Tensor y = ops::gate(h[0], h[1], activations);
+    return dense(ops::dropout(y, dropout(context)), std::vector{wo}, context)[0];
   }
   return ops::mlp(x, wi_0, wi_1.absent() ? Tensor() : wi_1.tensor(), wo, activations,
                   dropout(context));  // [batch, length, embed]
@@ -153,16 +167,22 @@ Tensor Attention::operator()(const Tensor& x, const Tensor& memory, const ops::A
                              const Tensor& relative_bias, bool bidirectional,
                              const Context& context) const {
   const ops::Dropout weights_dropout = dropout(context);
+  Tensors qkv;
+  if (x.id() == memory.id()) {
+    qkv = dense(x, {query, key, value}, context);
+  } else {
+    qkv = dense(memory, {key, value}, context);
+    qkv.insert(qkv.begin(), dense(x, std::vector{query}, context)[0]);
+  }
   const Tensor y =
-      ops::attention(dense(x, query, context), dense(memory, key, context),
-                     dense(memory, value, context), relative_bias, mask,
+      ops::attention(qkv[0], qkv[1], qkv[2], relative_bias, mask,
                      {.num_heads = num_heads,
                       .scale = score_scale,
                       .max_distance = max_distance,
                       .bidirectional = bidirectional,
                       .dropout_rate = weights_dropout.rate,
                       .dropout_key = weights_dropout.key});  // [batch, length, joined_kv]
-  return dense(y, out, context);                             // [batch, length, embed]
+  return dense(y, std::vector{out}, context)[0];             // [batch, length, embed]
 }
 
 }  // namespace quintet

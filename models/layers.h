@@ -67,6 +67,9 @@ class DropoutPlace {
 /// x [..., in] times a kernel [in, out], and what its adapter adds -> [..., out]
 Tensor dense(const Tensor& x, const Param& kernel, const Context& context);
 
+/// The same for layers that share x, the first of which may say that they multiply in FP8 (models/fp8.h).
+Tensors dense(const Tensor& x, const std::vector<Param>& kernels, const Context& context);
+
 /// A block's input x and what the block adds to it, dropout(y); both [batch, length, embed].
 struct Residual {
   Tensor x, y;

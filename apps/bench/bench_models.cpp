@@ -41,7 +41,7 @@ bool parse_bench_options(const std::string& what, const std::string& summary,
                       "--threads=2 --steps=5");
   CLI::App& app = cli.app();
   const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 40);
-  add_model_flags(app, options);
+  add_model_flags(app, options, !generates);
   app.add_option("--steps", options.steps, "timed steps")->check(positive);
   add_dtype_flag(app, options.dtype);
   options.compute.add_to(app);

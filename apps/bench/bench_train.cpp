@@ -2,6 +2,7 @@
 
 #include "apps/bench/bench.h"
 #include "apps/bench/bench_models.h"
+#include "models/fp8.h"
 #include "runtime/optim/adafactor/adafactor.h"
 #include "runtime/optim/optax/optax.h"
 #include "runtime/optim/schedules.h"
@@ -22,6 +23,7 @@ int run_bench_train(std::span<char* const> args) {
   T5Config config = published_model_config(options.model, options.dtype);
   config.dropout_rate = options.dropout;
   EncoderDecoderModel model(config, loss);
+  use_fp8(model, {.enabled = options.fp8});
   model.parameters().initialize(key_from_seed(0));
   const bool packs = !options.examples.empty();
   const HostArrays batch =

@@ -48,6 +48,8 @@ TrainConfig train_config_from(const gin::Arguments& args) {
   if (config.checkpoint.save) apply_manager_bindings(*config.checkpoint.save, args.config());
   config.partitioner = args.get<PartitionerConfig>("partitioner");
   config.trainer = made<TrainerOptions>(args, "trainer_cls");
+  if (!args.value("te_config_cls").is_none())
+    config.fp8 = made<TransformerEngineConfig>(args, "te_config_cls");
   config.model_dir = local_path(args.get<std::string>("model_dir"));
   QT_CHECK(!config.model_dir.empty(), "{}: must not be empty", args.where("model_dir").text);
   config.total_steps = args.get<int64_t>("total_steps");
@@ -108,6 +110,7 @@ void register_train(gin::Registry& registry, std::function<gin::Value(const gin:
       {"gc_period", 0},
       {"training_eval_average_metrics", none},
       {"use_jax_array", none},
+      {"te_config_cls", none},
   };
   registry.add("t5x.train.train", params, std::move(run));
   const auto no_effect = [](const gin::Arguments&) -> gin::Value { return {}; };

@@ -12,6 +12,7 @@
 #include "apps/config/evaluator_config.h"
 #include "data/batches/batches.h"
 #include "models/configurables.h"
+#include "models/fp8.h"
 #include "runtime/configurables/configurables.h"
 #include "runtime/trainer/trainer.h"
 
@@ -25,6 +26,7 @@ struct TrainConfig {
   CheckpointConfig checkpoint;
   PartitionerConfig partitioner;
   TrainerOptions trainer;
+  TransformerEngineConfig fp8;  // te_config_cls, of T5X's fork at NVIDIA
   std::filesystem::path model_dir;
   int64_t total_steps = 0;                // batches, counted from the model's first step
   std::optional<int64_t> relative_steps;  // instead: beyond the step that the run starts from

@@ -6,6 +6,7 @@
 
 #include "apps/config/show/parsed_config.h"
 #include "models/configurables.h"
+#include "models/fp8.h"
 #include "runtime/gin/registry/builtins.h"
 #include "runtime/mpi/session.h"
 
@@ -40,12 +41,14 @@ std::unique_ptr<GinSession> model_session(const std::string& verb, gin::CommandL
 
 LayoutCase gin_case(const ModelCase& bench, GinSession& session) {
   LayoutCase what;
-  what.make = [&session, lora = bench.lora.lora(), mutex = std::make_shared<std::mutex>()] {
+  what.make = [&session, lora = bench.lora.lora(), fp8 = bench.fp8,
+               mutex = std::make_shared<std::mutex>()] {
     const std::lock_guard lock(*mutex);
     const auto configured =
         gin::as<std::shared_ptr<ConfiguredModel>>(session.config().evaluate("MODEL"), {"MODEL"});
     if (lora) configured->lora = lora;
     configured->prepare_to_train();
+    use_fp8(*configured->model, {.enabled = fp8});
     return ModelAndOptimizer{configured->model, configured->optimizer_to_train()};
   };
   const ModelAndOptimizer example = what.make();

@@ -3,6 +3,7 @@
 #include <CLI/App.hpp>
 #include <map>
 
+#include "models/fp8.h"
 #include "runtime/base/nearest.h"
 #include "runtime/base/threefry.h"
 #include "runtime/optim/optax/optax.h"
@@ -32,13 +33,16 @@ const std::map<std::string, Size> kSizes = {
 
 }  // namespace
 
-void add_model_flags(CLI::App& app, ModelCase& options) {
+void add_model_flags(CLI::App& app, ModelCase& options, bool trains) {
   const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 40);
   app.add_option("--model", options.model,
                  "t5_1_1_tiny, _small, _base, _large, _xl or _xxl; plan: instead of gin files");
   app.add_option("--batch", options.batch, "sequences per step")->check(positive);
   app.add_option("--inputs", options.inputs, "tokens per input")->check(positive);
   app.add_option("--targets", options.targets, "tokens per target")->check(positive);
+  if (trains)
+    app.add_flag("--fp8", options.fp8,
+                 "dense layers multiply in 8 bits, as with te_helper.TransformerEngineConfig");
 }
 
 T5Config published_model_config(const std::string& name, const std::string& dtype) {
@@ -93,11 +97,12 @@ LayoutCase layout_case(const ModelCase& options) {
 }
 
 LayoutCase layout_case(const T5Config& config, const ModelCase& options) {
-  const auto make = [lora = options.lora.lora()](const T5Config& of) {
+  const auto make = [lora = options.lora.lora(), fp8 = options.fp8](const T5Config& of) {
     LossOptions loss;
     loss.z_loss = 1e-4;
     const auto model = std::make_shared<EncoderDecoderModel>(of, loss);
     if (lora) add_adapters(*model, *lora);
+    use_fp8(*model, {.enabled = fp8});
     return ModelAndOptimizer{model, optax_optimizer(adamw(1e-3))};
   };
   T5Config remat = config;

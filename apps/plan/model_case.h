@@ -20,10 +20,11 @@ struct ModelCase {
   int64_t batch = 8, inputs = 256, targets = 64;
   std::string dtype = "float32";
   LoraFlags lora = {};
+  bool fp8 = false;  // dense layers train in 8-bit floating point (models/fp8.h)
 };
 
-/// --model, --batch, --inputs, --targets.
-void add_model_flags(CLI::App& app, ModelCase& options);
+/// --model, --batch, --inputs, --targets; if it `trains`, --fp8.
+void add_model_flags(CLI::App& app, ModelCase& options, bool trains = true);
 
 /// Sizes of t5_1_1_{tiny,small,base,large,xl,xxl} and of published runs, without dropout; an unknown name is a usage error.
 T5Config published_model_config(const std::string& name, const std::string& dtype = "float32");

@@ -43,6 +43,11 @@ int train(GinSession& session, const gin::Arguments& arguments, const TrainingFl
   config.trainer.optimizer_offload = flags.optimizer_offload;
   if (flags.optimizer_offload && ranks.leads() && Device::current().is_cpu())
     print_warning("--optimizer_offload has no effect: the device is cpu");
+  if (config.fp8.enabled && ranks.leads() && Device::current().is_cpu())
+    print_warning(
+        "te_helper.TransformerEngineConfig.enabled: the CPU rounds to 8 bits and multiplies in "
+        "float32, slower than without; "
+        "it is for tests, a GPU with FP8 tensor cores for training");
   const auto provider_of = [&](const data::DatasetConfig& set) { return session.task(set); };
   agree_on_data(ranks, *config.model, data_of(config, provider_of), service.serves());
   if (service.serves()) {

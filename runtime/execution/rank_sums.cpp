@@ -8,7 +8,8 @@
 namespace quintet {
 namespace {
 
-void reduce(std::span<double> values, const MeshAxes& axes, Reduction how, bool on_host) {
+template <typename T>
+void reduce(std::span<T> values, const MeshAxes& axes, Reduction how, bool on_host) {
   const Sharding& sharding = *ExecutionContext::current().sharding;
   const auto bytes = static_cast<int64_t>(values.size_bytes());
   const auto ranks = static_cast<int>(parts_of(axes, sharding.mesh()));
@@ -17,7 +18,7 @@ void reduce(std::span<double> values, const MeshAxes& axes, Reduction how, bool 
   if (sharding.ranks() == nullptr) return;
   const Group& group = sharding.ranks()->group(axes);
   (on_host ? group.on_host() : group)
-      .all_reduce(values.data(), static_cast<int64_t>(values.size()), DType::f64, how)
+      .all_reduce(values.data(), static_cast<int64_t>(values.size()), dtype_of<T>(), how)
       .wait();
 }
 
@@ -29,6 +30,10 @@ void reduce_over_ranks(std::span<double> values, const MeshAxes& axes, Reduction
 
 void sum_over_ranks_on_device(std::span<double> values, const MeshAxes& axes) {
   reduce(values, axes, Reduction::sum, false);
+}
+
+void max_over_ranks_on_device(std::span<float> values, const MeshAxes& axes) {
+  reduce(values, axes, Reduction::max, false);
 }
 
 }  // namespace quintet

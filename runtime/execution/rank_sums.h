@@ -14,5 +14,7 @@ void reduce_over_ranks(std::span<double> values, const MeshAxes& axes,
                        Reduction how = Reduction::sum);
 /// The sum of values in the current device's memory, queued on its stream.
 void sum_over_ranks_on_device(std::span<double> values, const MeshAxes& axes);
+/// Likewise the largest of each value.
+void max_over_ranks_on_device(std::span<float> values, const MeshAxes& axes);
 
 }  // namespace quintet

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/float8.h"
 #include "runtime/tensor/initializers.h"
 #include "runtime/tensor/tensor.h"
 
@@ -27,6 +28,14 @@ struct LowRank {
   double scale = 1, dropout_rate = 0;
 };
 
+/// Of the first kernel of dense layers that share their input: they multiply in 8-bit floating point
+/// (kernels/fp8/fp8.h).
+struct Fp8Layers {
+  Tensor scaling;     // [layers, 20], of the trainer; absent: current scaling
+  int64_t layer = 0;  // which of those
+  Float8 gradient_format = Float8::e5m2;
+};
+
 struct ParamInfo {
   std::string name;
   Spec spec;
@@ -36,6 +45,7 @@ struct ParamInfo {
   Tensor scales;   // of a frozen matrix in 8 bits (int8, or uint8: float8's): float32, one a column
   bool frozen = false;  // no gradient, no optimizer's state, in no checkpoint of the run
   std::optional<LowRank> low_rank = {};
+  std::optional<Fp8Layers> fp8 = {};
   bool has_more_axes_in_t5x =
       false;  // than two: Adafactor factors it by its rules there, however small
 

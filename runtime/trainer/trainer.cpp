@@ -124,7 +124,8 @@ Trainer::Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimiz
             compute_gradients(batch, step_key, done);
             gather_cache_.end_step();
           },
-          options_.step_graph && device_.can_record()) {
+          options_.step_graph && device_.can_record()),
+      fp8_(parameters, options_.fp8) {
   QT_CHECK(
       !options_.interleave || options_.num_microbatches % 2 == 0,
       "--interleave_microbatches takes two microbatches at a time, but there is an odd number of "
@@ -207,6 +208,7 @@ std::string Trainer::first_bad_gradient(const HostArrays& batch) {
   MeshReducer reducer;
   take_gradients(batch);
   const GradientCheck check = check_gradients(slots(), {.reducer = &reducer});
+  fp8_.discard();
   drop_gradients();
   return check.first_bad;
 }
@@ -219,6 +221,7 @@ GradientCheck Trainer::update_if_finite(UpdateArgs args, const GradientCheckOpti
     ProfileScope scope("check_gradients", parameters_.elements() * 4);
     return check_gradients(params, options);
   }();
+  check.all_finite ? fp8_.update(nullptr) : fp8_.discard();
   if (!check.all_finite && !optimizer_->takes_not_finite()) return check;
   std::vector<std::vector<float>> before;
   if (options_.weight_metrics)
@@ -241,6 +244,7 @@ GradientCheck Trainer::queue_update(UpdateArgs args, const GradientCheckOptions&
     return QueuedCheck(params, options);
   }();
   args.squares = queued.squares();
+  fp8_.update(queued.control());
   if (!optimizer_->takes_not_finite()) args.control = queued.control();
   {
     ProfileScope scope("optimizer", parameters_.elements() * 4);
@@ -293,6 +297,7 @@ std::vector<StateArray> Trainer::state() {
     array.name = "state/param_states/" + array.name;
     arrays.push_back(std::move(array));
   }
+  for (StateArray& array : fp8_.state()) arrays.push_back(std::move(array));
   return arrays;
 }
 
@@ -310,6 +315,7 @@ void Trainer::restored(int64_t step, int64_t skipped) {
   skipped_ = skipped;
   marks_.device->fill(marks_.buffer.get(), 0, marks_.view.elements() * size_of(DType::i32));
   parameters_.refresh();
+  fp8_.restored();
 }
 
 }  // namespace quintet

@@ -16,6 +16,7 @@
 #include "runtime/optim/schedules.h"
 #include "runtime/optim/state_buffer.h"
 #include "runtime/tensor/parameters.h"
+#include "runtime/trainer/fp8_state.h"
 #include "runtime/trainer/step_graph.h"
 
 namespace quintet {
@@ -44,6 +45,7 @@ struct TrainerOptions {
   int64_t gather_ahead_bytes = GatherCache::kAheadBytes;  // of sharded parameters
   bool weight_metrics = false;     // T5X's WeightMetricsComputer: norms of every parameter
   bool step_graph = true;          // on a GPU, gradients of like batches are recorded
+  Fp8Recipe fp8 = {};              // of layers that models/fp8.h has marked
   bool optimizer_offload = false;  // of a GPU: the optimizer's state and work are the host's
 };
 
@@ -77,7 +79,7 @@ class Trainer {
   /// Batches seen; the next batch is number step().
   int64_t step() const { return step_; }
 
-  /// Arrays a checkpoint needs: "target/<parameter>" and "state/param_states/...".
+  /// Arrays a checkpoint needs: "target/<parameter>", "state/param_states/..." and those of Fp8State.
   /// The views stay valid until the next step; writing through them restores, then call restored().
   std::vector<StateArray> state();
   /// Takes `step` and the number of skipped updates over after the views of state() were written.
@@ -113,6 +115,7 @@ class Trainer {
   ParameterLayers layers_;
   GatherCache gather_cache_;
   StepGraph graph_;
+  Fp8State fp8_;
   StateBuffer marks_;  // ParamSlot::not_finite of the parameters, in their order
   int64_t step_ = 0, skipped_ = 0;
 };

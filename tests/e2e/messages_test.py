@@ -144,6 +144,21 @@ def test_a_cpu_says_once_that_it_computes_in_float32(folder):
     assert said not in quintet("generate", f"--model={folder}/run", "5", "--gin.network.T5Config.dtype='float32'").err
 
 
+def test_fp8_on_a_cpu_is_said_to_be_for_tests_and_goes_on_as_it_was(folder):
+    fp8 = "--gin_file=quintet/fp8.gin"
+    assert "it is for tests" in quintet(*tiny(folder / "parts", 3, fp8)).err
+    quintet(*tiny(folder / "parts", 6, fp8))
+    quintet(*tiny(folder / "whole", 6, fp8))
+    assert "fp8_metas/decoder/layers_0/encoder_decoder_attention/key/amax_history" in quintet("inspect", folder / "whole/checkpoint_6").out
+    same = quintet("inspect", folder / "parts/checkpoint_6", folder / "whole/checkpoint_6")
+    assert "same numbers, 0 have others, 0 differ" in same.out, same
+    # A run without goes on from one with, and the other way around.
+    assert "for tests" not in quintet(*tiny(folder / "parts", 7)).err
+    quintet(*tiny(folder / "parts", 8, fp8))
+    wrong = quintet(*tiny(folder / "wrong", 3, fp8, "--gin.network.T5Config.mlp_dim=24"), expect=2).err
+    assert "mlp of size 24" in wrong and "multiples of 16" in wrong, wrong
+
+
 def test_flags_of_other_launchers_act_or_say_that_they_do_not(folder):
     result = quintet(*tiny(folder / "run", 3), "--alsologtostderr", "--logtostderr", "--initialization_timeout=60", "--run_mode=train")
     assert "without effect" not in result.err, result

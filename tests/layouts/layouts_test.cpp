@@ -58,6 +58,23 @@ TEST_F(Layouts, GiveNearlyTheSameRunWhenGradientsTravelInBfloat16) {
   }
 }
 
+// Sums in another order are rounded to 8 bits another way, here and there.
+TEST_F(Layouts, GiveNearlyTheSameRunInFp8WithTheSameScalesOnAllRanks) {
+  const Training training{.mlp_dim = 64, .optimizer = {}, .fp8 = true};
+  const Result want = run_unsharded(training);
+  const double learned = want.losses.front() - want.losses.back();
+  ASSERT_GT(learned, 0);
+  ASSERT_EQ(want.fp8_scales.size(), 4 + 2 * 7);
+  for (const auto& [activations, parameters] : {std::pair{1, 1}, std::pair{2, 2}})
+    for (const Result& rank :
+         run_sharded(training, partitioning({2, 2}, activations, parameters))) {
+      EXPECT_NEAR(rank.losses.back(), want.losses.back(), learned / 16);
+      for (const auto& [name, scales] : want.fp8_scales)
+        for (size_t i = 0; i < scales.size(); ++i)
+          EXPECT_NEAR(rank.fp8_scales.at(name)[i], scales[i], 0.05F * scales[i]) << name << i;
+    }
+}
+
 TEST_F(Layouts, GiveTheSameRunWhenMicrobatchesTakeTurns) {
   QT_SKIP_SANITIZED();
   const Training training{.microbatches = 4, .optimizer = {}, .interleave = true};

@@ -4,6 +4,7 @@
 
 #include <mutex>
 
+#include "models/fp8.h"
 #include "runtime/execution/reshard.h"
 #include "runtime/execution/tape.h"
 #include "runtime/optim/adafactor/adafactor.h"
@@ -56,6 +57,7 @@ std::vector<float> global_values(const Tensor& x) {
 
 Result run(const Training& training) {
   const std::unique_ptr<BaseModel> model = make_model(training);
+  use_fp8(*model, {.enabled = training.fp8});
   model->parameters().initialize(key_from_seed(7));
   Result result;
   {
@@ -92,6 +94,11 @@ Result run(const Training& training) {
   }
   for (const ParamInfo& info : model->parameters().all())
     result.parameters[info.name] = global_values(info.value);
+  for (const StateArray& array : trainer.state())
+    if (array.name.starts_with(kFp8Prefix) && array.name.ends_with("/scale")) {
+      const HostArray copy = host_copy(array);
+      result.fp8_scales[array.name] = {copy.as<float>().begin(), copy.as<float>().end()};
+    }
   return result;
 }
 

@@ -31,6 +31,7 @@ struct Training {
   GradientReduction reduction = GradientReduction::microbatch;
   DType reduction_dtype = DType::f32;
   bool interleave = false;
+  bool fp8 = false;  // dense layers
 };
 
 struct Partitioning {
@@ -45,6 +46,7 @@ struct Result {
   Arrays gradients, parameters;  // of the first step; after the last
   std::vector<double> losses;    // of every step
   Metrics metrics;               // of the last step
+  Arrays fp8_scales;             // after it
 };
 
 std::unique_ptr<BaseModel> make_model(const Training& training);

@@ -110,6 +110,7 @@ Differences load_arrays(const CheckpointReader& checkpoint, Trainer& trainer,
     known.insert(array.name);
     if (allowed.no_optimizer && array.name.starts_with("state/")) continue;
     if (!checkpoint.tensors().contains(array.name)) {
+      if (array.name.starts_with(kFp8Prefix)) continue;  // histories begin anew
       found.missing.push_back(array.name);
       continue;
     }
@@ -117,7 +118,7 @@ Differences load_arrays(const CheckpointReader& checkpoint, Trainer& trainer,
     if (!problem.empty()) problems.push_back(problem);
   }
   for (const auto& [name, tensor] : checkpoint.tensors())
-    if (!known.contains(name)) found.extra.push_back(name);
+    if (!known.contains(name) && !name.starts_with(kFp8Prefix)) found.extra.push_back(name);
   if (!allowed.missing)
     for (const std::string& name : found.missing)
       problems.push_back(fmt::format("{}: not in the checkpoint", name));

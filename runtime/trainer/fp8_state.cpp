@@ -1,0 +1,97 @@
+#include "runtime/trainer/fp8_state.h"
+
+#include <cmath>
+
+#include "kernels/gpu/gpu_kernels.h"
+#include "kernels/optimizers/gpu_arrays.h"
+#include "runtime/execution/rank_sums.h"
+#include "runtime/mesh/sharding.h"
+
+namespace quintet {
+
+Fp8State::Fp8State(Parameters& parameters, const Fp8Recipe& recipe) {
+  std::vector<ParamInfo*> layers;
+  for (ParamInfo& info : parameters.all())
+    if (info.fp8) layers.push_back(&info);
+  if (layers.empty() || recipe.current) return;
+  const int64_t count = std::ssize(layers);
+  scaling_ = Tensor({{{"fp8_layers", count}, {"fp8_scaling", kFp8ScalingFloats}}, DType::f32});
+  scaling_.count_as(MemoryKind::kOptimizer);
+  for (int64_t i = 0; i < count; ++i) {
+    ParamInfo& info = *layers[static_cast<size_t>(i)];
+    info.fp8->scaling = scaling_;
+    info.fp8->layer = i;
+    names_.push_back(info.name.substr(0, info.name.rfind('/') + 1));
+  }
+  const int64_t sizes[] = {count, kFp8Operands, recipe.amax_history_len};
+  history_ = zero_state(DType::f32, sizes, Device::current());
+  const auto scaled = [&](Float8 format) {
+    return static_cast<float>(largest_of(format) * std::pow(2.0, -recipe.margin));
+  };
+  update_ = {
+      .scalings = scalings(),
+      .history = history_.floats(),
+      .count = count,
+      .length = recipe.amax_history_len,
+      .most_recent = recipe.most_recent,
+      .scaled_max = {scaled(Float8::e4m3), scaled(Float8::e4m3), scaled(recipe.gradient_format)}};
+  Fp8Scaling start{};
+  for (int i = 0; i < kFp8Operands; ++i) start.scale[i] = start.scale_inv[i].value = 1;
+  const std::vector<Fp8Scaling> all(layers.size(), start);
+  scaling_.device().copy_in(scalings(), all.data(), scaling_.bytes());
+}
+
+void Fp8State::update(const UpdateControl* control) {
+  if (empty()) return;
+  const auto count = static_cast<size_t>(update_.count * kFp8ScalingFloats);
+  if (const Sharding* sharding = ExecutionContext::current().sharding)  // scales are equal already
+    max_over_ranks_on_device({&update_.scalings->scale_inv[0].value, count}, sharding->axes());
+  Device& device = scaling_.device();
+  if (!device.is_cpu())
+    device.kernels().update_fp8_scaling(update_, control, device.stream());
+  else if (device.memory_is_real())
+    update_fp8_scaling_cpu(update_, control);
+}
+
+void Fp8State::discard() {
+  if (empty()) return;
+  Device& device = scaling_.device();
+  for (int64_t i = 0; i < update_.count; ++i)
+    device.fill(update_.scalings[i].amax, 0, sizeof(Fp8Scaling::amax));
+}
+
+std::vector<StateArray> Fp8State::state() const {
+  std::vector<StateArray> arrays;
+  for (size_t i = 0; i < names_.size(); ++i) {
+    const std::string name = std::string(kFp8Prefix) + names_[i];
+    const int64_t history[] = {kFp8Operands, update_.length}, scale[] = {kFp8Operands};
+    arrays.push_back(
+        {name + "amax_history",
+         {"fp8_operands", "fp8_history"},
+         View::of(update_.history + static_cast<int64_t>(i) * kFp8Operands * update_.length,
+                  history),
+         history_.device,
+         {}});
+    arrays.push_back({name + "scale",
+                      {"fp8_operands"},
+                      View::of(update_.scalings[i].scale, scale),
+                      history_.device,
+                      {}});
+  }
+  return arrays;
+}
+
+void Fp8State::restored() {
+  if (empty()) return;
+  Device& device = scaling_.device();
+  std::vector<Fp8Scaling> all(names_.size());
+  device.copy_out(all.data(), scalings(), scaling_.bytes());
+  for (Fp8Scaling& scaling : all)
+    for (int i = 0; i < kFp8Operands; ++i) {
+      scaling.scale_inv[i].value = 1 / scaling.scale[i];
+      scaling.amax[i] = 0;
+    }
+  device.copy_in(scalings(), all.data(), scaling_.bytes());
+}
+
+}  // namespace quintet
