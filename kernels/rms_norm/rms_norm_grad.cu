@@ -165,8 +165,14 @@ __device__ RingOf<S, kResidual> make_ring(const NormGradArgs<typename S::Type>& 
     return RingOf<S, kResidual>({a.x, a.dout}, a.depth, end);
 }
 
+/// Blocks of a multiprocessor, by elements of a thread: in 16 bits registers are limited to what that many have.
+template <typename S>
+inline constexpr int kBlocksEach = S::kUnits* S::kLane >= 32   ? 2
+                                   : S::kUnits* S::kLane >= 16 ? 3
+                                                               : 4;
+
 template <typename S, bool kResidual>
-__global__ void __launch_bounds__(kBlockThreads, sizeof(typename S::Type) == 2 ? 2 : 1)
+__global__ void __launch_bounds__(kBlockThreads, sizeof(typename S::Type) == 2 ? kBlocksEach<S> : 1)
     norm_grad_kernel(const __grid_constant__ NormGradArgs<typename S::Type> a) {
   using T = typename S::Type;
   constexpr int kLane = S::kLane, kAhead = kStages<T, kResidual> - 1;
@@ -295,12 +301,6 @@ void sum_partials_gpu(const float* partials, int64_t parts, int32_t depth, float
 }
 
 namespace {
-
-/// Blocks of a multiprocessor: what registers allow, by elements of a thread.
-template <typename S>
-inline constexpr int64_t kBlocksEach = S::kUnits* S::kLane >= 32   ? 2
-                                       : S::kUnits* S::kLane >= 16 ? 3
-                                                                   : 4;
 
 template <typename T, bool kResidual>
 void launch_norm_grad(NormGradArgs<T> a, float* dscale, bool vector, Stream stream) {
