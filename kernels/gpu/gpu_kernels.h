@@ -7,7 +7,6 @@
 
 #include "kernels/decode_attention/decode_rows.h"
 #include "kernels/decode_matmul/small_batch.h"
-#include "kernels/decode_step/decode_step.h"
 #include "kernels/dequantize/dequantize.h"
 #include "kernels/fp8/fp8.h"
 #include "kernels/kernel.h"
@@ -50,9 +49,6 @@ struct GpuKernels {
                           Stream stream);  // kernels/dequantize/dequantize_gpu.h
   void (*decode_self)(const DecodeSelf& attention, Stream stream);
   void (*decode_cross)(const DecodeCross& attention, Stream stream);
-  /// kernels/decode_step/decode_step_gpu.h
-  int64_t (*decode_step_workspace)(const DecodeStep& step);
-  void (*decode_step)(const DecodeStep& step, Stream stream);
   void (*follow_sources)(const FollowSources& follow, Stream stream);
   void (*decode_paged)(const DecodePaged& attention, Stream stream);
   void (*store_paged)(const StorePaged& store, Stream stream);

@@ -6,9 +6,6 @@
 
 namespace quintet::emulated::simt {
 int64_t resident_blocks(const void*, const Launch&) { return device().multiprocessors; }
-int64_t resident_clusters(const void*, const Launch& how) {
-  return device().multiprocessors / how.cluster;
-}
 }  // namespace quintet::emulated::simt
 
 #else
@@ -60,51 +57,34 @@ bool raise_limits(const void* kernel, const Launch& how) {
   return it.virtual_sm >= 90;
 }
 
-/// A launch as CUDA takes it.
-struct Config {
-  cudaLaunchAttribute attributes[3] = {};
-  cudaLaunchConfig_t config = {};
-
-  Config(const Launch& how, bool waits) {
-    config.gridDim = how.grid;
-    config.blockDim = how.block;
-    config.dynamicSmemBytes = how.shared;
-    config.stream = static_cast<cudaStream_t>(how.stream.handle);
-    config.attrs = attributes;
-    if (how.cluster > 1) add(cudaLaunchAttributeClusterDimension).clusterDim = {how.cluster, 1, 1};
-    if (how.cooperative) add(cudaLaunchAttributeCooperative).cooperative = 1;
-    if (how.early && waits)
-      add(cudaLaunchAttributeProgrammaticStreamSerialization)
-          .programmaticStreamSerializationAllowed = 1;
-  }
-  Config(const Config&) = delete;  // it points into itself
-
- private:
-  cudaLaunchAttributeValue& add(cudaLaunchAttributeID id) {
-    cudaLaunchAttribute& it = attributes[config.numAttrs++];
-    it.id = id;
-    return it.val;
-  }
-};
-
 }  // namespace
 
 void launch_raw(const void* kernel, const Launch& how, void** args) {
   const bool waits = raise_limits(kernel, how);
-  const Config it(how, waits);
-  check(cudaLaunchKernelExC(&it.config, kernel, args), how, "kernel launch failed");
+  cudaLaunchConfig_t config = {};
+  config.gridDim = how.grid;
+  config.blockDim = how.block;
+  config.dynamicSmemBytes = how.shared;
+  config.stream = static_cast<cudaStream_t>(how.stream.handle);
+  cudaLaunchAttribute attributes[3] = {};
+  if (how.cluster > 1) {
+    cudaLaunchAttribute& it = attributes[config.numAttrs++];
+    it.id = cudaLaunchAttributeClusterDimension;
+    it.val.clusterDim = {how.cluster, 1, 1};
+  }
+  if (how.cooperative) {
+    cudaLaunchAttribute& it = attributes[config.numAttrs++];
+    it.id = cudaLaunchAttributeCooperative;
+    it.val.cooperative = 1;
+  }
+  if (how.early && waits) {
+    cudaLaunchAttribute& it = attributes[config.numAttrs++];
+    it.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    it.val.programmaticStreamSerializationAllowed = 1;
+  }
+  config.attrs = attributes;
+  check(cudaLaunchKernelExC(&config, kernel, args), how, "kernel launch failed");
   quintet::Device::current().counters().launch();
-}
-
-int64_t resident_clusters(const void* kernel, const Launch& how) {
-  raise_limits(kernel, how);
-  Launch alone = how;
-  alone.cooperative = false;
-  const Config it(alone, false);
-  int clusters = 0;
-  check(cudaOccupancyMaxActiveClusters(&clusters, kernel, &it.config), how,
-        "clusters on the device");
-  return clusters;
 }
 
 int64_t resident_blocks(const void* kernel, const Launch& how) {

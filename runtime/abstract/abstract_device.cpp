@@ -36,9 +36,6 @@ struct DoesNothing {
   }
 };
 
-/// Steps of a decoder take separate kernels.
-int64_t no_workspace(const DecodeStep&) { return 0; }
-
 AddressSpace& address_space() {
   static AddressSpace space;
   return space;
@@ -70,8 +67,6 @@ const GpuKernels& AbstractDevice::kernels() const {
                                     .dequantize_rows = kNothing,
                                     .decode_self = kNothing,
                                     .decode_cross = kNothing,
-                                    .decode_step_workspace = no_workspace,
-                                    .decode_step = kNothing,
                                     .follow_sources = kNothing,
                                     .decode_paged = kNothing,
                                     .store_paged = kNothing,

@@ -9,7 +9,6 @@
 #include "kernels/cast/cast_gpu.h"
 #include "kernels/decode_attention/decode_attention_gpu.h"
 #include "kernels/decode_matmul/small_batch_matmul_gpu.h"
-#include "kernels/decode_step/decode_step_gpu.h"
 #include "kernels/dequantize/dequantize_gpu.h"
 #include "kernels/elementwise/elementwise_gpu.h"
 #include "kernels/fp8/fp8_gpu.h"
@@ -70,8 +69,6 @@ constexpr GpuKernels kKernels{.cast = cast_gpu,
                               .dequantize_rows = dequantize_rows_gpu,
                               .decode_self = decode_self_gpu,
                               .decode_cross = decode_cross_gpu,
-                              .decode_step_workspace = decode_step_workspace_gpu,
-                              .decode_step = decode_step_gpu,
                               .follow_sources = follow_sources_gpu,
                               .decode_paged = decode_paged_gpu,
                               .store_paged = store_paged_gpu,

@@ -1,6 +1,5 @@
 // Clusters: distributed shared memory, multicast, remote barriers. Cooperative grids.
 
-#include "kernels/simt/resident.cuh"
 #include "tests/simt/device_array.cuh"
 
 namespace quintet::QT_GPU {
@@ -84,22 +83,6 @@ __global__ void sweeps(const float* x, float* middle, float* out, int n, int fau
   out[i] = middle[2 * n + (i + 77) % n];
 }
 
-/// Two rounds in which each block sends numbers to the next one and adds its own to what comes.
-__global__ void ring(uint64_t* words, const float* x, float* out, int fault) {
-  const int i = static_cast<int>(threadIdx.x);
-  const unsigned before = (blockIdx.x + gridDim.x - 1) % gridDim.x;
-  float sum = x[blockIdx.x * 32 + i];
-  for (uint32_t mark = 1; mark <= 2; ++mark) {
-    uint64_t* const round = words + (fault == 1 ? 0 : mark - 1) * gridDim.x * 32;
-    simt::store_marked(round + blockIdx.x * 32 + i, sum, mark);
-    const uint64_t* const from[2] = {round + before * 32 + 31 - i, nullptr};
-    float came[2];
-    simt::await_marked(from, fault == 2 ? mark + 1 : mark, came);
-    sum = came[0] + came[1] + x[blockIdx.x * 32 + i];
-  }
-  out[blockIdx.x * 32 + i] = sum;
-}
-
 }  // namespace
 
 void add_cluster_cases(simt_test::Cases& out) {
@@ -177,27 +160,6 @@ void add_cluster_cases(simt_test::Cases& out) {
                      return y.host();
                    },
                    {"only a block's barrier", "one block skips it"}});
-  }
-  {
-    const auto x = values(4 * 32, 31);
-    const auto at = [&](int b, int i) { return x[(b + 4) % 4 * 32 + i]; };
-    std::vector<float> expected;
-    for (int b = 0; b < 4; ++b)
-      for (int i = 0; i < 32; ++i) expected.push_back(at(b - 2, i) + at(b - 1, 31 - i) + at(b, i));
-    out.push_back({"marked numbers",
-                   80,
-                   0,
-                   expected,
-                   [x](int fault) {
-                     const std::vector<uint64_t> none(2 * 4 * 32);
-                     DeviceArray<uint64_t> words(none);
-                     DeviceArray<float> in(x);
-                     auto y = results(4 * 32);
-                     simt::launch(ring, {.grid = 4, .block = 32, .cooperative = true}, words.get(),
-                                  in.get(), y.get(), fault);
-                     return y.host();
-                   },
-                   {"words of both rounds in one place", "a mark that never comes"}});
   }
 }
 

@@ -31,9 +31,6 @@ uint32_t cluster_rank();
 void cluster_arrive();
 void cluster_wait();
 void grid_sync();
-/// A word of global memory for threads of any resident block, and its mark, the upper half, to be waited for.
-void store_shared_word(uint64_t* to, uint64_t word);
-void await_word(const uint64_t* from, uint32_t mark);
 void* map_cluster_address(void* p, uint32_t rank);
 template <typename T>
 T* map_cluster(T* p, uint32_t rank) {

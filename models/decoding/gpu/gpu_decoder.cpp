@@ -13,7 +13,6 @@
 #include "models/decoding/gpu/gpu_products.h"
 #include "models/decoding/gpu/gpu_samples.h"
 #include "models/decoding/gpu/gpu_sequences.h"
-#include "models/decoding/gpu/gpu_whole_step.h"
 #include "models/decoding/gpu/repeated_work.h"
 #include "models/features.h"
 
@@ -52,7 +51,6 @@ struct GpuDecoder::State {
   RepeatedWork beam_step;
   std::unique_ptr<GpuSamples> samples;  // likewise
   RepeatedWork sample_step;
-  std::unique_ptr<WholeStep> whole;
 
   /// `inputs`: tokens of the encoder, 0 without one.
   State(const GpuWeights& weights, int64_t items, int64_t inputs, const CacheOptions& cache)
@@ -88,37 +86,6 @@ struct GpuDecoder::State {
     sources = Tensor(slots);
     next_sources = Tensor(slots);
     logits = Tensor(Spec{{row, {axis::kVocab, weights.spec.vocab_size}}, DType::f32});
-    whole = std::make_unique<WholeStep>(weights, whole_step(weights));
-  }
-  /// A cache of a layer's keys and values.
-  DecodeCache self_cache(const GpuWeights& weights, size_t layer) const {
-    const int64_t d = weights.layer().head_dim, joined = weights.joined_kv();
-    const bool by_head = weights.spec.decoder.cross_attention;
-    return cache(keys[layer], values[layer], options.max_length * joined,
-                 by_head ? options.max_length * d : d, by_head ? d : joined, options.max_length);
-  }
-  DecodeStep whole_step(const GpuWeights& weights) const {
-    const DecodeCache self = self_cache(weights, 0);
-    DecodeStep it{.items = static_cast<int32_t>(batch),
-                  .decodes = static_cast<int32_t>(options.num_decodes),
-                  .inputs = static_cast<int32_t>(length),
-                  .max_length = static_cast<int32_t>(options.max_length),
-                  .sequence_stride = self.sequence_stride,
-                  .head_stride = self.head_stride,
-                  .token_stride = self.token_stride,
-                  .positions = input(kPositions),
-                  .lengths = ints(lengths),
-                  .sources = quintet::decoding::sources(sources),
-                  .logits = floats(logits),
-                  .layer = {}};
-    for (size_t i = 0; i < std::min(keys.size(), size_t{kMostStepLayers}); ++i) {
-      it.layer[i].keys = at(keys[i], 0);
-      it.layer[i].values = at(values[i], 0);
-      if (cross_keys.empty()) continue;
-      it.layer[i].cross_keys = at(cross_keys[i], 0);
-      it.layer[i].cross_values = at(cross_values[i], 0);
-    }
-    return it;
   }
   const int32_t* input(InputRow which) const { return ints(step_inputs) + which * rows; }
   int32_t* host_input(InputRow which) const {
@@ -222,37 +189,42 @@ void GpuDecoder::start(int64_t batch, int64_t length, const CacheOptions& option
 }
 
 /// One decoder layer after another over the rows of the step: [rows, embed].
-Tensor GpuDecoder::queue_layers(const Tensor& x) {
+Tensor GpuDecoder::queue_layers() {
   const State& s = *state_;
   const GpuKernels& kernels = Device::current().kernels();
   const Stream stream = Device::current().stream();
   const int64_t d = weights_->layer().head_dim, joined = weights_->joined_kv();
+  const int64_t cache_length = s.options.max_length;
+  const bool by_head = weights_->spec.decoder.cross_attention;
   const Tensor attended(Spec{{s.row, {axis::kJoinedKv, joined}}, weights_->dtype()});
-  const StepAttention attention{.self =
-                                    [&](size_t i, const DecodeRows& rows, const void* key,
-                                        const void* value, const Tensor& bias) {
-                                      kernels.decode_self({.rows = rows,
-                                                           .cache = s.self_cache(*weights_, i),
-                                                           .key = key,
-                                                           .value = value,
-                                                           .key_stride = 3 * joined,
-                                                           .positions = s.input(kPositions),
-                                                           .sources = sources(s.sources),
-                                                           .bias = bias.local().data<float>(),
-                                                           .biases = bias.size(1)},
-                                                          stream);
-                                    },
-                                .cross =
-                                    [&](size_t i, const DecodeRows& rows) {
-                                      kernels.decode_cross(
-                                          {.rows = rows,
-                                           .cache = cache(s.cross_keys[i], s.cross_values[i],
-                                                          s.length * joined, d, joined, s.length),
-                                           .lengths = ints(s.lengths)},
-                                          stream);
-                                    }};
-  return decoding::queue_layers(*weights_, x, {.items = s.batch, .decodes = s.options.num_decodes},
-                                attended, attention);
+  const StepAttention attention{
+      .self =
+          [&](size_t i, const DecodeRows& rows, const void* key, const void* value,
+              const Tensor& bias) {
+            kernels.decode_self(
+                {.rows = rows,
+                 .cache = cache(s.keys[i], s.values[i], cache_length * joined,
+                                by_head ? cache_length * d : d, by_head ? d : joined, cache_length),
+                 .key = key,
+                 .value = value,
+                 .key_stride = 3 * joined,
+                 .positions = s.input(kPositions),
+                 .sources = sources(s.sources),
+                 .bias = bias.local().data<float>(),
+                 .biases = bias.size(1)},
+                stream);
+          },
+      .cross =
+          [&](size_t i, const DecodeRows& rows) {
+            kernels.decode_cross({.rows = rows,
+                                  .cache = cache(s.cross_keys[i], s.cross_values[i],
+                                                 s.length * joined, d, joined, s.length),
+                                  .lengths = ints(s.lengths)},
+                                 stream);
+          }};
+  return decoding::queue_layers(*weights_, weights_->embedding.rows(s.input(kTokens), {s.row}),
+                                {.items = s.batch, .decodes = s.options.num_decodes}, attended,
+                                attention);
 }
 
 /// From the inputs on the device to the logits there.
@@ -271,11 +243,7 @@ void GpuDecoder::queue_logits() {
                            device.stream());
     device.copy(s.sources.local().pointer, s.next_sources.local().pointer, s.sources.bytes());
   }
-  Tensor x = weights_->embedding.rows(s.input(kTokens), {s.row});
-  if (!*s.whole)
-    x = queue_layers(x);
-  else if (s.whole->queue(x))
-    return;
+  const Tensor x = queue_layers();
   Products(s.rows, *weights_).project(x, s.logits);
 }
 

@@ -61,7 +61,7 @@ class GpuDecoder : public TokenModel {
   void queue_answer();
   void ask_first(const std::function<std::array<int32_t, 2>(int64_t row)>& token_and_position);
   std::span<float> fetch_logits();
-  Tensor queue_layers(const Tensor& x);
+  Tensor queue_layers();
 
   std::unique_ptr<GpuWeights> weights_;
   std::unique_ptr<State> state_;

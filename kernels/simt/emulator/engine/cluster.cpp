@@ -74,22 +74,6 @@ void grid_sync() {
   resident_blocks().yield();
 }
 
-void store_shared_word(uint64_t* to, uint64_t word) {
-  *to = word;
-  const auto waiting = resident_blocks().word_waiting.extract(to);
-  if (waiting.empty()) return;
-  for (Thread* thread : waiting.mapped()) resident_blocks().wake(thread);
-}
-
-void await_word(const uint64_t* from, uint32_t mark) {
-  if (!resident_blocks().shape.cooperative)
-    fail_here("await_marked: the launch is not cooperative");
-  while (static_cast<uint32_t>(*from >> 32) != mark) {
-    resident_blocks().word_waiting[from].push_back(self);
-    resident_blocks().suspend("await_marked", mark);
-  }
-}
-
 void* map_cluster_address(void* p, uint32_t rank) {
   if (rank >= self->block->shape->cluster) {
     fail_here(

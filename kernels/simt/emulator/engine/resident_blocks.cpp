@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cstring>
+#include <map>
 
 #include "kernels/simt/emulator/emulator.h"
 #include "kernels/simt/emulator/engine/parts.h"
@@ -133,7 +134,6 @@ void ResidentBlocks::prepare(const std::vector<uint3>& indices, uint64_t number)
   }
   grid_barrier = {};
   cluster_barriers.assign(indices.size() / shape.cluster, {});
-  word_waiting.clear();
   ready_ = live_ = n * per_block;
   last_ = nullptr;
   pending_.clear();

@@ -4,7 +4,6 @@
 
 #include <exception>
 #include <functional>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -73,7 +72,6 @@ class ResidentBlocks {
   std::vector<Warp> warps;
   BarrierState grid_barrier;
   std::vector<BarrierState> cluster_barriers;
-  std::map<const uint64_t*, std::vector<Thread*>> word_waiting;  // for a mark
   Policy policy;
   Random random;
   const Shape& shape;
