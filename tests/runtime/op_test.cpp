@@ -66,7 +66,7 @@ TEST(Op, PositionsAreThoseOfItsRule) {
   EXPECT_EQ(results["gates"], 0);
   EXPECT_EQ(results["rows"], 4);
   EXPECT_EQ(results["load"], 10);
-  EXPECT_EQ(inputs_of<rules::attention_grad>(numbers)["logsumexp"], 8);
+  EXPECT_EQ(inputs_of<rules::attention_grad>(numbers)["logsumexp"], 9);
 }
 
 /// A block of that shape, of numbers that nobody reads.
@@ -94,7 +94,7 @@ TEST(Op, CountsTheProductsOfItsBlocks) {
 TEST(Op, CountsTheScoresOfAttention) {
   const View q = block({2, 3, 8}), k = block({2, 5, 8}), lse = block({2, 4, 3}),
              none = View::none();
-  const std::vector<View> in{q, k, k, none, none, none, none};
+  const std::vector<View> in{q, k, k, none, none, none, none, none};
   std::vector<View> grad_in = in;
   grad_in.insert(grad_in.end(), {q, lse, q});
   const Cost forward = cost_of(ops::table::attention, in, std::vector<View>{q, lse});
