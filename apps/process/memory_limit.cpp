@@ -81,7 +81,7 @@ void grow_stack() {
   try {
     if (std::current_exception() != nullptr) throw;
   } catch (const std::bad_alloc&) {
-    constexpr char kMessage[] = "error: out of memory in a thread\n";
+    constexpr char kMessage[] = "error: out of memory, in a thread or before the program began\n";
     (void)!write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1);
     _exit(static_cast<int>(ExitCode::kEnvironment));
   } catch (const Error& error) {
@@ -110,8 +110,9 @@ int64_t memory_left() {
   return left;
 }
 
+void report_uncaught_exceptions() { std::set_terminate(on_terminate); }
+
 void prepare_memory() {
-  std::set_terminate(on_terminate);
   if (!memory_is_limited()) return;
   ::mallopt(M_ARENA_MAX, 1);
   grow_stack();

@@ -11,9 +11,12 @@
 namespace quintet {
 
 /// Makes the process fit for a limit, where there is one: threads share an arena of malloc instead
-/// of 64 MiB of addresses each, and the main thread has its stack from the start. An exception that
-/// leaves a thread ends the process with that exception's exit code, memory that is refused with 4.
+/// of 64 MiB of addresses each, and the main thread has its stack from the start.
 void prepare_memory();
+
+/// An exception that leaves a thread, or the making of a static object, ends the process with that exception's
+/// exit code, memory that is refused with 4. Allocates nothing.
+void report_uncaught_exceptions();
 
 /// Bytes that a piece of work takes at most, beyond what the process has now.
 struct MemoryNeed {

@@ -6,6 +6,13 @@
 namespace quintet::QT_GPU {
 namespace {
 
+/// Throws Bug unless the factors have one dtype, which the product reads both in.
+DType dtype_of(Views in) {
+  QT_CHECK(in[0].dtype == in[1].dtype, "matmul of {} and {}: they must have one dtype",
+           name_of(in[0].dtype), name_of(in[1].dtype));
+  return in[0].dtype;
+}
+
 const void* addend_of(Views in) { return in.size() > 2 ? in[2].pointer : nullptr; }
 
 }  // namespace
@@ -18,7 +25,7 @@ void matmul_gpu(Views in, Views out, const Attrs&, Stream stream) {
                       .a = x.pointer,
                       .b = w.pointer,
                       .c = y.pointer,
-                      .type = x.dtype,
+                      .type = dtype_of(in),
                       .c_type = y.dtype,
                       .addend = addend_of(in)});
 }
@@ -31,7 +38,7 @@ void matmul_t_gpu(Views in, Views out, const Attrs&, Stream stream) {
                       .a = x.pointer,
                       .b = w.pointer,
                       .c = y.pointer,
-                      .type = x.dtype,
+                      .type = dtype_of(in),
                       .c_type = y.dtype,
                       .b_transposed = true,
                       .addend = addend_of(in)});
@@ -45,7 +52,7 @@ void matmul_grad_w_gpu(Views in, Views out, const Attrs&, Stream stream) {
                       .a = x.pointer,
                       .b = dy.pointer,
                       .c = dw.pointer,
-                      .type = x.dtype,
+                      .type = dtype_of(in),
                       .c_type = dw.dtype,
                       .a_transposed = true,
                       .addend = addend_of(in)});

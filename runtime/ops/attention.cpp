@@ -7,7 +7,9 @@
 namespace quintet {
 
 ops::AttentionMask ops::with_ranges(AttentionMask mask) {
-  if (Device::current().is_cpu() || mask.query_segments.absent()) return mask;
+  const Device& device = Device::current();
+  // A plan, which is compared with ranks on CPUs, leaves them out: a launch and a few KiB a mask.
+  if (device.is_cpu() || !device.memory_is_real() || mask.query_segments.absent()) return mask;
   mask.ranges = call(
       table::attention_ranges, {mask.query_segments, mask.key_segments, mask.prefix},
       {{"causal", mask.causal}, {"n", attention::ranges_length(mask.query_segments.size(1))}})[0];

@@ -37,6 +37,10 @@ Planned plan(const Op& op, const std::vector<Axes>& operands, const Sharding& on
   const Sharding::Use use(on);
   Planned planned;
   for (const Axes& axes : operands) {
+    if (axes.empty()) {  // an operand that is left out
+      planned.inputs.emplace_back();
+      continue;
+    }
     const Spec spec{axes, DType::f32};
     planned.inputs.push_back(Tensor(spec, on.place(spec), full_slice(spec)));
   }
@@ -50,8 +54,9 @@ Planned plan(const Op& op, const std::vector<Axes>& operands, const Sharding& on
           fmt::format("{}: {} over {}", what, name_of(step.kind), fmt::join(step.axes, "+")));
   };
   for (size_t i = 0; i < planned.inputs.size(); ++i)
-    add(std::to_string(i), planned.inputs[i].spec(), planned.inputs[i].layout(),
-        planned.plan.inputs[i]);
+    if (!planned.inputs[i].absent())
+      add(std::to_string(i), planned.inputs[i].spec(), planned.inputs[i].layout(),
+          planned.plan.inputs[i]);
   for (size_t i = 0; i < shapes.size(); ++i)
     add("result", shapes[i].spec, planned.plan.results[i], planned.plan.targets[i]);
   return planned;
@@ -122,7 +127,7 @@ TEST(Plan, ContextParallelismMovesNothingButKeysAndValues) {
       heads{{"batch", 16}, {"length", 8}, {"joined_kv", 32}}, ids{{"batch", 16}, {"length", 8}};
   EXPECT_EQ(plan(ops::table::matmul, {kX, q}, on).reshards, Texts{});
   EXPECT_EQ(plan(ops::table::mlp, {kX, kIn, kIn, kOut}, on).reshards, Texts{});
-  EXPECT_EQ(plan(ops::table::attention, {heads, heads, heads, bias, ids, ids, ids}, on,
+  EXPECT_EQ(plan(ops::table::attention, {heads, heads, heads, bias, ids, ids, ids, {}}, on,
                  {{"h", int64_t{8}}})
                 .reshards,
             (Texts{"1: all_gather over model", "2: all_gather over model",
@@ -202,7 +207,7 @@ TEST(Plan, AttentionIsCutByHeads) {
     Axes table = bias;
     table[0].size = heads;
     const Sharding on = sharding(1, 4, 1, 1);
-    return plan(ops::table::attention, {q, q, q, table, segments, segments, segments}, on,
+    return plan(ops::table::attention, {q, q, q, table, segments, segments, segments, {}}, on,
                 {{"h", heads}});
   };
   EXPECT_EQ(on_model(8).reshards, Texts{});
