@@ -256,7 +256,6 @@ class Consumer {
         simt::wgmma_wait<0>();
         store_sums(before, dq);
       }
-      __syncwarp();  // all lanes have seen that they were full, of a block without tiles too
       release(barriers.keys_empty(keys.stage()));
       const int first = block * kKeys + thread / 32 * 16;
       store_keys(first, dk, p.scale, nullptr, to.dk);
@@ -265,6 +264,7 @@ class Consumer {
   }
 
   __device__ static void release(uint64_t* bar) {
+    __syncwarp();  // all lanes have read, and have seen that it was full
     if (threadIdx.x % 32 == 0) simt::mbarrier_arrive(bar);
   }
   // Issues sums = rows of this group of x times the rows of y; sums += ... if kAdd.
@@ -420,10 +420,7 @@ class Consumer {
     simt::wgmma_fence_registers(dk);
     simt::wgmma_fence();
     issue_sums(dscores, q, dk);
-    if (kLater) {
-      __syncwarp();
-      release(barriers.scores_full(queries.stage()));
-    }
+    if (kLater) release(barriers.scores_full(queries.stage()));
     if (kBias && to.dbias_diagonals != nullptr)
       strips.template add<kQueries / 8>(first - key0 - p.first_relative - thread / 32 * 16,
                                         thread / 32, thread % 32, dweights);
