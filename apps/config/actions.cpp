@@ -110,6 +110,8 @@ class EarlyStopping final : public Action {
   }
   std::string reason_to_stop() const {
     if (static_cast<int64_t>(history_.size()) < patience_ + (compare_with_best_ ? 1 : 0)) return "";
+    // A metric that nothing is right by yet, as exact_match at the beginning, has not had its best.
+    if (compare_with_best_ && !smaller_is_better_ && history_.front() == 0) return "";
     for (size_t i = 1; i < history_.size() && !compare_with_best_; ++i)
       if (!is_no_better(history_[i], history_[i - 1])) return "";
     return fmt::format("{} has not improved for {} evaluations: {}", metric_.name(), patience_,

@@ -1,5 +1,7 @@
 #include "apps/finetune/finetune_flags.h"
 
+#include <algorithm>
+
 #include "apps/finetune/finetune_metrics.h"
 #include "apps/flags/command_line.h"
 #include "runtime/base/check.h"
@@ -44,7 +46,7 @@ void add_evaluation_flags(CLI::App& app, FinetuneFlags& flags) {
   app.add_option(
          "--metrics", flags.metrics,
          "computed on --validation, with commas between; default: accuracy of class labels, "
-         "else exact_match,f1")
+         "else f1,exact_match")
       ->delimiter(',')
       ->group(kGroup)
       ->check(CLI::IsMember(finetune_metric_names()));
@@ -57,7 +59,7 @@ void add_evaluation_flags(CLI::App& app, FinetuneFlags& flags) {
       ->group(kGroup);
   app.add_option("--best_metric", flags.best_metric,
                  "that the best checkpoint is kept by, and --patience looks at: one of --metrics, "
-                 "or loss; default: the first of --metrics, accuracy of labels, else loss")
+                 "or loss; default: the first metric")
       ->group(kGroup);
   app.add_option("--patience", flags.patience,
                  "stop after so many evaluations without a new best one; 0: never")
@@ -71,10 +73,12 @@ void add_optimizer_flags(CLI::App& app, FinetuneFlags& flags) {
                  "adafactor or adamw; default: adafactor, of adapters adamw")
       ->group(kGroup)
       ->check(CLI::IsMember({"adafactor", "adamw"}));
-  app.add_option("--learning_rate", flags.learning_rate,
-                 "the highest: it rises to it during the first tenth of the steps, then falls to 0 "
-                 "as a cosine; default: 0.001 of adafactor, which is relative to the size of each "
-                 "parameter, 0.0003 of adamw, 0.001 of adapters")
+  app.add_option(
+         "--learning_rate", flags.learning_rate,
+         "the highest: it rises to it during the first tenth of the steps, then falls to 0 "
+         "as a cosine; default: 0.001 of adafactor, which is relative to the size of each "
+         "parameter, 0.0003 of adamw, both times 1024 / emb_dim for a narrower model; 0.001 "
+         "of adapters")
       ->group(kGroup)
       ->check(CLI::PositiveNumber);
   app.add_option("--weight_decay", flags.weight_decay,
@@ -100,7 +104,10 @@ void add_optimizer_flags(CLI::App& app, FinetuneFlags& flags) {
 
 void add_training_flags(CLI::App& app, FinetuneFlags& flags) {
   constexpr const char* kGroup = "Training";
-  app.add_option("--epochs", flags.epochs, "passes over the training examples; default: 10")
+  app.add_option(
+         "--epochs", flags.epochs,
+         "passes over the training examples; default: 10, more where these are fewer than 2000 "
+         "batches, at most 100")
       ->group(kGroup)
       ->check(CLI::PositiveNumber);
   app.add_option("--steps", flags.steps, "instead of --epochs: batches")
@@ -108,7 +115,7 @@ void add_training_flags(CLI::App& app, FinetuneFlags& flags) {
       ->check(kPositive);
   app.add_option("--batch_tokens", flags.batch_tokens,
                  "tokens of a batch, inputs and targets, padding included; default: 8192, less "
-                 "where an epoch would have fewer than 20 batches")
+                 "where an epoch would have fewer than 60 batches")
       ->group(kGroup)
       ->check(kPositive);
   app.add_option("--batch_size", flags.batch_size,
@@ -187,9 +194,12 @@ void FinetuneFlags::check() const {
            "quintet finetune: --batch_size and --batch_tokens: name one of them");
 }
 
-double FinetuneFlags::peak_learning_rate() const {
+double FinetuneFlags::peak_learning_rate(int64_t emb_dim) const {
   if (learning_rate) return *learning_rate;
-  return is_adamw() && !lora.rank ? 0.0003 : 0.001;
+  if (lora.rank) return 0.001;
+  constexpr double kNarrow = 512, kMost = 16;  // narrower models learn more at higher rates
+  const double narrower = std::max(1.0, kNarrow / static_cast<double>(emb_dim));
+  return (is_adamw() ? 0.0003 : 0.001) * std::min(narrower * narrower, kMost);
 }
 
 std::string FinetuneFlags::given() const {

@@ -27,7 +27,7 @@ struct FinetuneFlags {
   double dropout = 0.1, label_smoothing = 0, weight_decay = 0, max_grad_norm = 1, layer_decay = 1;
   std::vector<std::string> freeze;
   LoraFlags lora;
-  int64_t patience = 3, seed = 0;
+  int64_t patience = 6, seed = 0;
   ResultFormat results{"text"};
   TrainingFlags training;
 
@@ -35,7 +35,8 @@ struct FinetuneFlags {
   /// Throws a usage error for flags that are missing or do not go together.
   void check() const;
   bool is_adamw() const { return optimizer == "adamw" || (optimizer.empty() && lora.rank); }
-  double peak_learning_rate() const;
+  /// Of a model of this width.
+  double peak_learning_rate(int64_t emb_dim) const;
   /// Those that were given of the flags that decide what is trained, one a line: what a resumed run must
   /// have alike.
   std::string given() const;

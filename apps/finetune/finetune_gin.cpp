@@ -217,7 +217,8 @@ optax.warmup_cosine_decay_schedule:
   decay_steps = %TRAIN_STEPS
   end_value = 0.0
 )",
-      model_class, flags.label_smoothing, flags.peak_learning_rate(), plan.warmup_steps);
+      model_class, flags.label_smoothing,
+      flags.peak_learning_rate(model.trained.model->model->spec().emb_dim()), plan.warmup_steps);
   if (!flags.precision.empty())
     text += fmt::format("{} = '{}'\n", model.precision_binding(), flags.precision);
   return text + finetune_optimizer_gin(flags, model, model_class);

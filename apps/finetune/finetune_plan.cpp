@@ -41,7 +41,7 @@ std::vector<std::string> labels_of(const FinetuneFlags& flags, const FinetuneDat
 
 FinetunePlan finetune_plan(const FinetuneFlags& flags, const FinetuneData& data) {
   constexpr int64_t kMostInputs = 1024, kMostTargets = 512, kBatchTokens = 8192;
-  constexpr double kEpochs = 10;
+  constexpr int64_t kEpochs = 10, kMostEpochs = 100, kLeastSteps = 2000;
   const FinetuneSplit& train = data.train;
   FinetunePlan plan;
   const auto length = [](const std::vector<int64_t>& lengths, double share, int64_t most) {
@@ -53,10 +53,12 @@ FinetunePlan finetune_plan(const FinetuneFlags& flags, const FinetuneData& data)
   const int64_t row_tokens = plan.input_length + plan.target_length;
   const int64_t fits = std::max<int64_t>(1, flags.batch_tokens.value_or(kBatchTokens) / row_tokens);
   plan.batch_size = flags.batch_size.value_or(
-      flags.batch_tokens ? fits : std::min(fits, std::max(rows / 20, std::min<int64_t>(rows, 8))));
+      flags.batch_tokens ? fits : std::min(fits, std::max(rows / 60, std::min<int64_t>(rows, 8))));
   const int64_t epoch = (rows + plan.batch_size - 1) / plan.batch_size;
-  plan.steps = flags.steps.value_or(std::max<int64_t>(
-      1, std::llround(flags.epochs.value_or(kEpochs) * static_cast<double>(epoch))));
+  const int64_t few = std::clamp(kLeastSteps, kEpochs * epoch, kMostEpochs * epoch);
+  plan.steps = flags.steps.value_or(
+      flags.epochs ? std::max<int64_t>(1, std::llround(*flags.epochs * static_cast<double>(epoch)))
+                   : few);
   plan.warmup_steps = std::max<int64_t>(1, plan.steps / 10);
   QT_CHECK(plan.steps > plan.warmup_steps,
            "quintet finetune: {} step: at least 2 are needed, the first of which only warms up",
@@ -71,11 +73,8 @@ FinetunePlan finetune_plan(const FinetuneFlags& flags, const FinetuneData& data)
   else if (!plan.labels.empty())
     plan.metrics = {"accuracy"};
   else
-    plan.metrics = {"exact_match", "f1"};
-  if (!flags.best_metric.empty())
-    plan.best_metric = flags.best_metric;
-  else if (!flags.metrics.empty() || !plan.labels.empty())
-    plan.best_metric = plan.metrics.front();
+    plan.metrics = {"f1", "exact_match"};
+  plan.best_metric = flags.best_metric.empty() ? plan.metrics.front() : flags.best_metric;
   QT_CHECK(plan.best_metric == "loss" ||
                std::ranges::find(plan.metrics, plan.best_metric) != plan.metrics.end(),
            "--best_metric={}: expected loss or one of the metrics: {}", plan.best_metric,

@@ -96,6 +96,12 @@ TEST(EarlyStopping, ComparesWithTheBestWhereAsked) {
   EXPECT_NE(shown(*action, 0.7), "");  // what is not a number is no new best
 }
 
+TEST(EarlyStopping, WaitsUntilAMetricHasLeftZero) {
+  const auto action = early_stopping("mode = 'max';patience = 2;compare_with_best = True");
+  for (const double value : {0.0, 0.0, 0.0, 0.0, 3.0, 2.0}) EXPECT_EQ(shown(*action, value), "");
+  EXPECT_NE(shown(*action, 2.5), "");
+}
+
 TEST(EarlyStopping, RefusesWhatT5xRefuses) {
   for (const char* wrong : {"mode = 'least'", "mode = 'min';atol = -1.0",
                             "mode = 'min';rtol = -0.1", "mode = 'min';patience = 0"})

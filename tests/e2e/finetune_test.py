@@ -1,6 +1,7 @@
 """quintet finetune: from every kind of model and file to a run that the other verbs take; wrong input."""
 
 import json
+import re
 import resource
 import shutil
 
@@ -76,6 +77,25 @@ def test_classes_frozen_parts_and_the_best_checkpoint(folder):
     changed = {line.split()[0] for line in compared if line.startswith("target/")}
     assert any("decoder" in name for name in changed), compared
     assert not [name for name in changed if "/encoder/" in name or "embedder" in name], compared
+
+
+def test_defaults_fit_the_model_and_the_examples(folder):
+    """Batches and their number by the examples, the highest learning rate by the model's width."""
+    narrow = min(16, max(1, 512 / json.loads((BYT5 / "config.json").read_text())["d_model"]) ** 2)
+
+    def bindings(count, *flags):
+        write_jsonl(folder / "many.jsonl", [(f"{i:09} is a question", f"answer {i:09}") for i in range(count)])
+        shown = quintet("finetune", BYT5, f"--train={folder / 'many.jsonl'}", "--input=question", "--target=answer",
+                        f"--output_dir={folder / 'run'}", "--dry_run", *flags).out
+        return {name.strip(): float(value) for name, value in re.findall(r"^( *BATCH_SIZE| *TRAIN_STEPS|  peak_value) = (.*)$", shown, re.M)}
+
+    few, some, many = bindings(20), bindings(600), bindings(12000)
+    rates = [one["peak_value"] for one in (few, bindings(20, "--optimizer=adamw"), bindings(20, "--lora_rank=2"))]
+    assert all(abs(rate / expected - 1) < 1e-5 for rate, expected in zip(rates, (0.001 * narrow, 0.0003 * narrow, 0.001))), rates
+    assert few["BATCH_SIZE"] == 8 and 100 <= few["TRAIN_STEPS"] < 400, few  # 100 epochs
+    assert 8 <= some["BATCH_SIZE"] <= 10 and some["TRAIN_STEPS"] == 2000, some
+    assert many["BATCH_SIZE"] > 100 and many["TRAIN_STEPS"] == 2000, many
+    assert bindings(600, "--epochs=2")["TRAIN_STEPS"] < 200
 
 
 def test_several_tasks_and_memory(folder):
