@@ -67,6 +67,7 @@ def shortened(block, folder, port):
     block = block.replace("bench cluster --ranks=2", "bench cluster --ranks=2 --repeats=1")
     block = re.sub(r"^scripts/test.*$", "", block, flags=re.M)  # it is what runs this
     block = block.replace("scripts/tutorial_data --out", "scripts/tutorial_data --size=small --out")
+    block = block.replace("TRAIN_STEPS=10000", "TRAIN_STEPS=12 --gin.WARMUP_STEPS=2")  # the second part of a run whose first ends at 10
     block = re.sub(r"^scripts/tutorial_text$",
                    f"scripts/tutorial_text --out={folder}/tutorial --vocab_size=70 --pretrain_steps=6 "
                    f"--finetune_steps=4 {folder}/text.txt", block, flags=re.M)
