@@ -77,8 +77,8 @@ void add_optimizer_flags(CLI::App& app, FinetuneFlags& flags) {
          "--learning_rate", flags.learning_rate,
          "the highest: it rises to it during the first tenth of the steps, then falls to 0 "
          "as a cosine; default: 0.001 of adafactor, which is relative to the size of each "
-         "parameter, 0.0003 of adamw, both times 1024 / emb_dim for a narrower model; 0.001 "
-         "of adapters")
+         "parameter, 0.0003 of adamw, both times (512 / emb_dim)^2, at most 16, for a narrower "
+         "model; 0.001 of adapters")
       ->group(kGroup)
       ->check(CLI::PositiveNumber);
   app.add_option("--weight_decay", flags.weight_decay,

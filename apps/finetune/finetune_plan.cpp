@@ -55,10 +55,10 @@ FinetunePlan finetune_plan(const FinetuneFlags& flags, const FinetuneData& data)
   plan.batch_size = flags.batch_size.value_or(
       flags.batch_tokens ? fits : std::min(fits, std::max(rows / 60, std::min<int64_t>(rows, 8))));
   const int64_t epoch = (rows + plan.batch_size - 1) / plan.batch_size;
-  const int64_t few = std::clamp(kLeastSteps, kEpochs * epoch, kMostEpochs * epoch);
+  const int64_t steps = std::clamp(kLeastSteps, kEpochs * epoch, kMostEpochs * epoch);
   plan.steps = flags.steps.value_or(
       flags.epochs ? std::max<int64_t>(1, std::llround(*flags.epochs * static_cast<double>(epoch)))
-                   : few);
+                   : steps);
   plan.warmup_steps = std::max<int64_t>(1, plan.steps / 10);
   QT_CHECK(plan.steps > plan.warmup_steps,
            "quintet finetune: {} step: at least 2 are needed, the first of which only warms up",
