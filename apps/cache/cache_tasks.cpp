@@ -36,15 +36,8 @@ bool any_matches(const std::vector<std::regex>& all, const std::string& name) {
                      [&](const std::regex& one) { return std::regex_match(name, one); });
 }
 
-/// Names of the tasks that the gin files define. Built-in ones are cached when they are named: each needs
+/// Unless flags name tasks, those that the gin files define. Built-in ones are cached when they are named: each needs
 /// data that a machine may not have.
-std::vector<std::string> configured_tasks(gin::Config& config) {
-  std::vector<std::string> names;
-  for (const gin::Value& task : config.call_as<std::vector<gin::Value>>("seqio.TaskRegistry"))
-    if (const auto object = task.object_as<const data::Task>()) names.push_back(object->name());
-  return names;
-}
-
 std::vector<const data::Task*> chosen_tasks(GinSession& session, const CacheFlags& flags) {
   const data::TaskRegistry& registry = session.tasks();
   const auto wanted = expressions(flags.tasks), unwanted = expressions(flags.excluded_tasks);
@@ -54,13 +47,13 @@ std::vector<const data::Task*> chosen_tasks(GinSession& session, const CacheFlag
     if (std::none_of(names.begin(), names.end(),
                      [&](const std::string& name) { return std::regex_match(name, wanted[i]); }))
       registry.get(flags.tasks[i]);  // an error that knows the nearest name
-  for (const std::string& name : flags.tasks.empty() ? configured_tasks(session.config()) : names) {
+  for (const std::string& name : flags.tasks.empty() ? registry.configured() : names) {
     if (any_matches(unwanted, name) || !(wanted.empty() || any_matches(wanted, name))) continue;
     if (const auto* task = dynamic_cast<const data::Task*>(registry.get(name).get()))
       tasks.push_back(task);
   }
   if (!tasks.empty()) return tasks;
-  const auto defined = configured_tasks(session.config());
+  const auto& defined = registry.configured();
   fail(ExitCode::kUsage,
        "quintet cache: no task is chosen; name built-in ones with --tasks=NAME,NAME ('quintet data "
        "list' lists them), or a gin file that binds seqio.TaskRegistry.tasks{}",

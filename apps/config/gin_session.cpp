@@ -74,6 +74,7 @@ void register_everything(gin::Registry& registry, EntryPoints entry_points, bool
   register_inference(registry, std::move(entry_points.infer));
   // Python modules that T5X's gin files import for the tasks they define; ours are built in or written in gin.
   registry.add_module("t5x.contrib.gpu.scripts_gpu.seqio_tasks");
+  registry.add_module("dummy_wikipedia_seqio");
   if (additions().configurables) additions().configurables(registry);
 }
 

@@ -1,5 +1,6 @@
 #include "data/configurables/configurables.h"
 
+#include "data/configurables/derived_configurables.h"
 #include "data/configurables/metric_configurables.h"
 #include "data/configurables/preprocessor_configurables.h"
 #include "data/configurables/source_configurables.h"
@@ -13,6 +14,7 @@ void register_data(gin::Registry& registry, bool allow_commands) {
   register_metrics(registry);
   register_feature_converters(registry);
   register_tasks(registry);
+  register_derived_tasks(registry);
   register_workers(registry, allow_commands);
 }
 

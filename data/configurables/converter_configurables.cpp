@@ -22,6 +22,7 @@ std::vector<PassThroughFeature> passthrough_features(const gin::Arguments& a) {
 /// seqio.preprocessors.apply_feature_converter: model features as the end of a task.
 struct ApplyFeatureConverter final : Preprocessor {
   FeatureConverterPtr converter;
+  bool uses_lengths() const override { return true; }
   StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override {
     QT_CHECK(converter && context.sequence_length,
              "apply_feature_converter: needs feature_converter and task_feature_lengths");

@@ -5,6 +5,7 @@
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 
 #include "data/configurables/configurables.h"
+#include "data/configurables/derived_configurables.h"
 #include "data/metrics/postprocessors.h"
 #include "data/t5/t5_tasks.h"
 #include "data/tasks/gin_types.h"
@@ -167,12 +168,22 @@ TaskRegistry make_task_registry(const gin::Config& config) {
   register_builtin_tasks(registry);
   register_t5_tasks(registry, config);
   register_t5_mixtures(registry, config);
-  const Where where{"seqio.TaskRegistry.tasks"};
-  for (const gin::Value& task : config.call_as<std::vector<gin::Value>>("seqio.TaskRegistry"))
-    registry.add(gin::as<std::shared_ptr<const Task>>(task, where));
-  for (const gin::Value& mixture : config.call_as<std::vector<gin::Value>>("seqio.MixtureRegistry"))
+  registry.begin_configured();
+  const auto add = [&](const std::string& list, const auto& add_item) {
+    for (const gin::Value& item : config.call_as<std::vector<gin::Value>>("seqio." + list)) {
+      if (const auto derived = item.object_as<const AddProviders>())
+        (*derived)(registry);
+      else
+        add_item(item);
+    }
+  };
+  add("TaskRegistry", [&](const gin::Value& task) {
+    registry.add(gin::as<std::shared_ptr<const Task>>(task, {"seqio.TaskRegistry.tasks"}));
+  });
+  add("MixtureRegistry", [&](const gin::Value& mixture) {
     registry.add(make_mixture(gin::as<MixtureSpec>(mixture, {"seqio.MixtureRegistry.mixtures"}),
                               registry, config));
+  });
   return registry;
 }
 

@@ -211,4 +211,23 @@ class HoldOutDataSource final : public DataSource {
   std::string split_;
 };
 
+/// seqio.helpers.TruncatedDatasetProvider: the first examples of a source, so many of each split that
+/// `sizes` names.
+class TruncatedDataSource final : public DataSource {
+ public:
+  using Sizes = std::map<std::string, int64_t>;
+  /// Throws a usage error for a size below 1.
+  TruncatedDataSource(DataSourcePtr source, Sizes sizes);
+  std::vector<std::string> splits() const override { return source_->splits(); }
+  std::shared_ptr<const Reader> open(const std::string& split) const override;
+  /// seqio takes so many of each shard; here all shards together have them.
+  std::shared_ptr<const Reader> open_shard(const std::string& split,
+                                           const ShardInfo& shard) const override;
+  int64_t num_shards(const std::string& split) const override;
+
+ private:
+  DataSourcePtr source_;
+  Sizes sizes_;
+};
+
 }  // namespace quintet::data

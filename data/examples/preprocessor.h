@@ -51,6 +51,8 @@ class Preprocessor {
   virtual ~Preprocessor() = default;
   /// How many examples it makes one of. A task's chunk is a multiple of it.
   virtual int64_t examples_joined() const { return 1; }
+  /// Whether what it does depends on sequence_length: such a step comes after a cache.
+  virtual bool uses_lengths() const { return false; }
   virtual StreamPtr apply(StreamPtr input, const PreprocessContext& context) const = 0;
 };
 using PreprocessorPtr = std::shared_ptr<const Preprocessor>;

@@ -11,6 +11,7 @@ namespace quintet::data {
 struct Unsupervised final : Preprocessor {
   std::vector<PreprocessorPtr> preprocessors;
   int64_t examples_joined() const override;
+  bool uses_lengths() const override { return true; }
   StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
@@ -34,15 +35,18 @@ struct SpanCorruption final : Preprocessor {
   bool merge_examples_to_reduce_padding = true;
   std::optional<int64_t> reserved_for_packing = {};
   std::vector<std::string> passthrough_feature_keys;
+  bool uses_lengths() const override { return true; }
   StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// t5's iid_denoising and prefix_lm.
 struct IidDenoising final : Preprocessor {
+  bool uses_lengths() const override { return true; }
   StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 struct PrefixLm final : Preprocessor {
   double noise_density = 0.5;
+  bool uses_lengths() const override { return true; }
   StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 

@@ -8,6 +8,7 @@ namespace quintet::data {
 
 /// full_lm, then trimmed and padded to the length of the targets.
 struct TargetsForPrefixLmObjective final : Preprocessor {
+  bool uses_lengths() const override { return true; }
   StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
@@ -15,6 +16,7 @@ struct TargetsForPrefixLmObjective final : Preprocessor {
 /// the second's prefix of the length that is left, the decoder the rest of both.
 struct PackPrefixLmEncoderDecoder final : Preprocessor {
   int32_t pad_id = 0;
+  bool uses_lengths() const override { return true; }
   StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
@@ -22,6 +24,7 @@ struct PackPrefixLmEncoderDecoder final : Preprocessor {
 struct PackPrefixLmDecoderOnly final : Preprocessor {
   bool loss_on_targets_only = true;
   int32_t pad_id = 0;
+  bool uses_lengths() const override { return true; }
   StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 

@@ -28,6 +28,7 @@ struct TriviaQa final : Preprocessor {
 /// On ids: inputs that are too long become a random piece that has the targets in it; examples
 /// without one are dropped.
 struct TriviaQaTruncateInputs final : Preprocessor {
+  bool uses_lengths() const override { return true; }
   StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 

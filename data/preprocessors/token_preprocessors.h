@@ -15,17 +15,20 @@ struct AppendEos final : Preprocessor {
 
 /// The same after trimming to one less than the feature's length (if lengths are given).
 struct AppendEosAfterTrim final : Preprocessor {
+  bool uses_lengths() const override { return true; }
   StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// seqio.preprocessors.truncate_inputs_left: keeps the last sequence_length["inputs"] ids.
 struct TruncateInputsLeft final : Preprocessor {
+  bool uses_lengths() const override { return true; }
   StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// t5's trim_tokens_at_front: keeps the last length - 1 ids.
 struct TrimTokensAtFront final : Preprocessor {
   std::vector<std::string> keys_to_trim;  // none: all that have a length
+  bool uses_lengths() const override { return true; }
   StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
@@ -69,17 +72,20 @@ struct SplitTokensToLength final : Preprocessor {
   std::string feature_key = "targets";
   std::vector<std::string> additional_feature_keys;
   std::vector<std::string> passthrough_feature_keys;
+  bool uses_lengths() const override { return true; }
   StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// t5's concatenate_and_split_to_fixed_length: one endless text cut into equal pieces.
 struct ConcatenateAndSplitToFixedLength final : Preprocessor {
   std::string feature_key = "targets";
+  bool uses_lengths() const override { return true; }
   StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// t5's full_lm: random chunk, EOS, join 128, split to the length of the targets.
 struct FullLm final : Preprocessor {
+  bool uses_lengths() const override { return true; }
   StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 

@@ -5,6 +5,7 @@
 
 #include "data/preprocessors/noise.h"
 #include "data/preprocessors/strings.h"
+#include "data/preprocessors/token_preprocessors.h"
 #include "runtime/base/check.h"
 
 namespace quintet::data {
@@ -69,7 +70,13 @@ void add_sentinels(Task::Config& task, int32_t num_sentinels) {
   add->num_sentinels = num_sentinels;
   auto end = std::make_shared<AppendEosAfterTrimAndPreserve>();
   end->preserve_final_n_tokens_when_trimming = num_sentinels;
-  task.preprocessors.insert(task.preprocessors.end(), {add, end});
+  auto& steps = task.preprocessors;
+  steps.push_back(std::move(add));
+  if (steps.size() > 1 &&
+      dynamic_cast<const AppendEosAfterTrim*>(steps[steps.size() - 2].get()) != nullptr) {
+    steps[steps.size() - 2] = steps.back();
+    steps.back() = std::move(end);
+  }
   const Feature* targets = find_feature(task.output_features, "targets");
   QT_CHECK(targets != nullptr, "task '{}': sentinels need a feature 'targets'", task.name);
   const std::string written =

@@ -16,13 +16,15 @@ struct AddSentinels final : Preprocessor {
 /// append_eos_after_trim that keeps the last ids and cuts before them.
 struct AppendEosAfterTrimAndPreserve final : Preprocessor {
   int64_t preserve_final_n_tokens_when_trimming = 1;
+  bool uses_lengths() const override { return true; }
   StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// "glue_x_1_sentinel"; before _train, _dev, _test, _eval or a dot if the name has one of them.
 std::string sentinel_task_name(const std::string& task_name, int32_t num_sentinels);
 
-/// Turns a task whose preprocessors end before append_eos_after_trim into one with sentinels.
+/// Sentinels at the end of a task's preprocessors, before its last append_eos_after_trim, which then
+/// keeps them; its postprocessor takes them off.
 void add_sentinels(Task::Config& task, int32_t num_sentinels);
 
 }  // namespace quintet::data

@@ -115,7 +115,7 @@ class Adder {
   /// The same task with one sentinel id at the end of the inputs and the start of the targets.
   void supervised_and_with_sentinel(T5Task task) {
     supervised(task);
-    task.preprocessors.insert(task.preprocessors.end(), {kTokenize, kCache});
+    task.preprocessors.insert(task.preprocessors.end(), {kTokenize, kCache, kAppendEos});
     registry_.add(sentinel_task_name(task.name, 1),
                   [task, shop = shop_](const TaskRegistry&) -> ProviderPtr {
                     Task::Config made = make(task, *shop);
@@ -148,6 +148,7 @@ void add_unsupervised(Adder& add) {
     add_unsupervised_task("c4" + (config.empty() ? "" : "_" + config) + "_v020_unsupervised",
                           "c4/en" + (config.empty() ? "" : "." + config) + ":2.2.0");
   add_unsupervised_task("wikipedia_20190301.en_v003_unsupervised", "wikipedia/20190301.en:1.0.0");
+  add_unsupervised_task("wikipedia_dummy", "wikipedia/20190301.als:1.0.0");  // of t5x/contrib/gpu
   add({.name = "c4_v220_full_lm",
        .tfds_name = "c4/en:2.2.0",
        .preprocessors = {text_as_targets, kTokenize, kCache, {"full_lm"}},

@@ -79,9 +79,7 @@ DataSourcePtr Task::source(const StreamOptions& options) const {
                  name());
     return config_.source;
   }
-  const auto& point =
-      static_cast<const CacheDatasetPlaceholder&>(*config_.preprocessors[cache_point()]);
-  QT_CHECK(options.use_cached || !point.required,
+  QT_CHECK(options.use_cached || !must_be_cached(),
            "task '{}' must be cached (its CacheDatasetPlaceholder says required = True): set "
            "use_cached = True",
            name());
@@ -120,8 +118,14 @@ std::shared_ptr<const Reader> Task::open(const StreamOptions& options) const {
   return reader;
 }
 
+bool Task::must_be_cached() const {
+  return supports_caching() &&
+         static_cast<const CacheDatasetPlaceholder&>(*config_.preprocessors[cache_point()])
+             .required;
+}
+
 bool Task::has_end(const std::string& split) const {
-  return open({.split = split})->size().has_value();
+  return must_be_cached() || open({.split = split})->size().has_value();
 }
 
 Contents Task::contents(const StreamOptions& options) const {
@@ -181,6 +185,7 @@ void TaskRegistry::add(ProviderPtr provider) {
   const std::string& name = provider->name();
   QT_CHECK(providers_.emplace(name, provider).second,
            "a task or mixture called '{}' is registered already; choose another name", name);
+  if (in_configuration_) configured_.push_back(name);
 }
 
 void TaskRegistry::add(std::string name, Make make) {

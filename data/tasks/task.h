@@ -100,6 +100,7 @@ class Task final : public Provider {
   Answer postprocess(const Answer& decoded, const Example& example, bool is_target) const;
 
  private:
+  bool must_be_cached() const;
   size_t cache_point() const;  // among the preprocessors; their number if there is none
   /// The stream in a random order, if it is shuffled and preprocessing by `preprocess` makes several
   /// examples of one: without that, the order of reading is a permutation of all already.
@@ -137,6 +138,7 @@ class Mixture final : public Provider {
   StreamPtr stream(const StreamOptions& options) const override;
   std::vector<const Task*> tasks() const override;
   const std::vector<Part>& parts() const { return parts_; }
+  bool stops_on_empty() const { return stops_on_empty_; }
   /// The rate of each task, in the order of tasks(); those of mixtures in it included.
   std::vector<double> rates(const StreamOptions& options) const;
 
@@ -163,8 +165,13 @@ class TaskRegistry {
     return providers_.contains(name) || built_in_.contains(name);
   }
   std::vector<std::string> names() const;
+  /// What is added from now on is the configuration's; and the names of that, in order.
+  void begin_configured() { in_configuration_ = true; }
+  const std::vector<std::string>& configured() const { return configured_; }
 
  private:
+  bool in_configuration_ = false;
+  std::vector<std::string> configured_;
   mutable std::map<std::string, ProviderPtr> providers_;
   std::map<std::string, Make> built_in_;
 };

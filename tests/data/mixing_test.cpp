@@ -4,6 +4,7 @@
 #include <set>
 #include <tuple>
 
+#include "data/preprocessors/token_preprocessors.h"
 #include "data/t5/sentinels.h"
 #include "data/tasks/mixing_rates.h"
 #include "tests/data/gin_tasks.h"
@@ -298,7 +299,7 @@ TEST_F(GinMixtures, TasksWithSentinelsEndAndBeginWithThem) {
                                 out.set("inputs", Tokens{5, 6, 7, 8});
                                 out.set("targets", Tokens{9});
                               }}}}),
-                    .preprocessors = {},
+                    .preprocessors = {std::make_shared<AppendEosAfterTrim>()},
                     .output_features = {{"inputs", {vocabulary}}, {"targets", {vocabulary}}}};
   add_sentinels(task, 1);
   const Task made(task);
