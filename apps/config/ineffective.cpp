@@ -207,7 +207,7 @@ std::vector<Row> rows_of_data() {
   return {
       {shuffled, "file_shuffle_buffer_size", kWarned,
        "the order of reading is a permutation of all examples"},
-      {{"seqio.helpers.TruncatedDatasetProvider"},
+      {{"seqio.helpers.TruncatedDatasetProvider", "seqio.experimental.FewshotDataSource"},
        "shuffle_buffer_size",
        kWarned,
        "the order of reading is a permutation of all examples"},

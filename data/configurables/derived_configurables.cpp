@@ -1,5 +1,6 @@
 #include "data/configurables/derived_configurables.h"
 
+#include "data/sources/fewshot_source.h"
 #include "data/t5/sentinels.h"
 #include "data/tasks/derived_tasks.h"
 #include "data/tasks/gin_types.h"
@@ -134,9 +135,44 @@ void register_experimental(Registry& r) {
         });
 }
 
+void register_fewshot(Registry& r) {
+  const std::string experimental = "seqio.experimental.";
+  r.add(experimental + "FewshotDataSource",
+        {"original_source",
+         "num_shots",
+         {"train_preprocessors", gin::list_of({})},
+         {"eval_preprocessors", gin::list_of({})},
+         {"train_split", "train"},
+         {"train_feature_keys", gin::list_of({"inputs", "targets"})},
+         {"shuffle_buffer_size", Task::kShuffleBufferSize},
+         {"eval_on_fixed_exemplars", false}},
+        [](const Arguments& a) {
+          const auto num_shots = a.get<int64_t>("num_shots");
+          QT_CHECK(num_shots >= 0, "{}: {} shots, expected 0 or more", a.where("num_shots").text,
+                   num_shots);
+          using Steps = std::vector<PreprocessorPtr>;
+          return gin::to_value(
+              DataSourcePtr(std::make_shared<FewshotDataSource>(FewshotDataSource::Options{
+                  .original_source = a.get<DataSourcePtr>("original_source"),
+                  .num_shots = num_shots,
+                  .train_preprocessors = a.get<Steps>("train_preprocessors"),
+                  .eval_preprocessors = a.get<Steps>("eval_preprocessors"),
+                  .train_split = a.get<std::string>("train_split"),
+                  .train_feature_keys = a.get<std::vector<std::string>>("train_feature_keys"),
+                  .eval_on_fixed_exemplars = a.get<bool>("eval_on_fixed_exemplars")})));
+        });
+  r.add_struct<FewshotPreprocessor>(experimental + "fewshot_preprocessor")
+      .arg("inputs_prefix", &FewshotPreprocessor::inputs_prefix)
+      .arg("targets_prefix", &FewshotPreprocessor::targets_prefix)
+      .arg("example_separator", &FewshotPreprocessor::example_separator)
+      .arg("prompt", &FewshotPreprocessor::prompt)
+      .arg("reverse", &FewshotPreprocessor::reverse);
+}
+
 }  // namespace
 
 void register_derived_tasks(Registry& r) {
+  register_fewshot(r);
   register_helpers(r);
   register_experimental(r);
 }
