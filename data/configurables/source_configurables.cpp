@@ -1,5 +1,7 @@
 #include "data/configurables/source_configurables.h"
 
+#include <algorithm>
+
 #include "data/examples/tf_example.h"
 #include "data/tasks/gin_types.h"
 #include "data/tasks/number_words.h"
@@ -149,6 +151,79 @@ TfdsDataSource::Splits tfds_splits(const Arguments& a) {
   return splits;
 }
 
+/// seqio.TfdsSplit: a split or slice of a data set of its own.
+struct TfdsSplit {
+  std::string dataset, split;
+  std::optional<std::string> data_dir = {};
+};
+
+/// Splits that are of different data sets.
+class SplitsOfDataSets final : public DataSource {
+ public:
+  using Sources = std::vector<std::pair<std::string, DataSourcePtr>>;
+  explicit SplitsOfDataSets(Sources sources) : sources_(std::move(sources)) {}
+  std::vector<std::string> splits() const override {
+    std::vector<std::string> names;
+    for (const auto& [split, source] : sources_) names.push_back(split);
+    return names;
+  }
+  std::shared_ptr<const Reader> open(const std::string& split) const override {
+    return of(split).open(split);
+  }
+  std::shared_ptr<const Reader> open_shard(const std::string& split,
+                                           const ShardInfo& shard) const override {
+    return of(split).open_shard(split, shard);
+  }
+  int64_t num_shards(const std::string& split) const override {
+    return of(split).num_shards(split);
+  }
+
+ private:
+  const DataSource& of(const std::string& name) const {
+    for (const auto& [split, source] : sources_)
+      if (split == name) return *source;
+    fail(ExitCode::kData, "unknown split '{}'; the source has {}", name, fmt::join(splits(), ", "));
+  }
+  Sources sources_;
+};
+
+/// {'validation': @a/seqio.TfdsSplit()}; none: another value of `splits`.
+DataSourcePtr splits_of_data_sets(const Arguments& a) {
+  const Value value = a.value("splits");
+  if (value.is_none() || gin::sequence(value) != nullptr) return nullptr;
+  const Where where = a.where("splits");
+  const auto items = gin::as<std::vector<std::pair<std::string, Value>>>(value, where);
+  if (std::none_of(items.begin(), items.end(), [](const auto& item) {
+        return item.second.template object_as<const TfdsSplit>();
+      }))
+    return nullptr;
+  QT_CHECK(!a.get<std::optional<std::string>>("tfds_name"),
+           "{}: tfds_name must be None where splits are TfdsSplits, which name data sets",
+           a.where("tfds_name").text);
+  SplitsOfDataSets::Sources sources;
+  for (const auto& [name, item] : items) {
+    const auto split = item.object_as<const TfdsSplit>();
+    if (split == nullptr)
+      gin::conversion_error(where.key(name), "@seqio.TfdsSplit(), as others", item);
+    const auto folder = a.get<std::optional<std::string>>("tfds_data_dir");
+    sources.emplace_back(
+        name,
+        std::make_shared<TfdsDataSource>(
+            split->dataset, split->data_dir ? *split->data_dir : folder.value_or(""),
+            TfdsDataSource::Splits{{name, split->split}}, a.get<OnBadExample>("on_bad_example")));
+  }
+  return std::make_shared<SplitsOfDataSets>(std::move(sources));
+}
+
+DataSourcePtr make_tfds_source(const Arguments& a) {
+  if (DataSourcePtr several = splits_of_data_sets(a)) return several;
+  const auto text = [&](const char* name) {
+    return a.get<std::optional<std::string>>(name).value_or("");
+  };
+  return std::make_shared<TfdsDataSource>(text("tfds_name"), text("tfds_data_dir"), tfds_splits(a),
+                                          a.get<OnBadExample>("on_bad_example"));
+}
+
 /// Those that seqio does not have.
 void register_our_sources(Registry& r) {
   r.add("quintet.data.TsvDataSource",
@@ -225,14 +300,15 @@ void register_sources(Registry& r) {
          {"decoders", nullptr},
          {"tfds_builder_kwargs", nullptr},
          {"read_only", false}},
+        [](const Arguments& a) { return gin::to_value(make_tfds_source(a)); });
+  r.add("seqio.utils.TfdsSplit", {"dataset", "split", {"data_dir", nullptr}},
         [](const Arguments& a) {
-          const auto text = [&](const char* name) {
-            return a.get<std::optional<std::string>>(name).value_or("");
-          };
-          return gin::to_value(DataSourcePtr(std::make_shared<TfdsDataSource>(
-              text("tfds_name"), text("tfds_data_dir"), tfds_splits(a),
-              a.get<OnBadExample>("on_bad_example"))));
+          return gin::Value::object(std::make_shared<const TfdsSplit>(
+              TfdsSplit{.dataset = a.get<std::string>("dataset"),
+                        .split = a.get<std::string>("split"),
+                        .data_dir = a.get<std::optional<std::string>>("data_dir")}));
         });
+  r.add_alias("seqio.TfdsSplit", "seqio.utils.TfdsSplit");
   r.add("tf.io.FixedLenFeature", {"shape", "dtype", {"default_value", nullptr}}, fixed_feature);
   r.add("tf.io.FixedLenSequenceFeature",
         {"shape", "dtype", {"allow_missing", false}, {"default_value", nullptr}}, sequence_feature);

@@ -4,7 +4,7 @@
 #include "data/examples/data_source.h"
 #include "data/sources/tfds_splits.h"
 #include "runtime/base/formats/json.h"
-#include "tests/data/files.h"
+#include "tests/data/gin_tasks.h"
 #include "tests/data/rows.h"
 
 namespace quintet::data {
@@ -125,6 +125,51 @@ TEST_F(TfdsDamage, OfANumberOrAnEncodingInItsJsonIsNamed) {
       EXPECT_TRUE(contains(message, part));
     std::ofstream(file) << good;
   }
+}
+
+class TfdsInGin : public testing::GinTasks {
+ protected:
+  ProviderPtr task(const std::string& text) {
+    tasks_.emplace(tasks_of(
+        "import seqio\nseqio.Feature.vocabulary = @seqio.ByteVocabulary()\nseqio.Task.name = 't'\n"
+        "seqio.Task.source = @seqio.TfdsDataSource()\n"
+        "seqio.Task.output_features = {'question': @seqio.Feature()}\n"
+        "seqio.Task.preprocessors = [@seqio.preprocessors.tokenize]\n"
+        "seqio.TaskRegistry.tasks = [@seqio.Task()]\n"
+        "few/seqio.TfdsSplit.dataset = 'tiny_questions'\n"
+        "few/seqio.TfdsSplit.split = 'train[:3]'\n"
+        "own/seqio.TfdsSplit.dataset = 'tiny_questions:1.2.0'\n"
+        "own/seqio.TfdsSplit.split = 'validation'\nown/seqio.TfdsSplit.data_dir = '" +
+        kFolder.string() + "'\n" + text));
+    return tasks_->get("t");
+  }
+  std::optional<TaskRegistry> tasks_;
+};
+
+TEST_F(TfdsInGin, SplitsMayBeOfOtherDataSets) {
+  const std::string splits =
+      "seqio.TfdsDataSource.splits = {'dev': @few/seqio.TfdsSplit(), 'test': "
+      "@own/seqio.TfdsSplit()}\n";
+  const std::string folder = "seqio.TfdsDataSource.tfds_data_dir = '" + kFolder.string() + "'\n";
+  const ProviderPtr both = task(splits + folder);
+  EXPECT_EQ(both->splits(), (std::vector<std::string>{"dev", "test"}));
+  for (const auto& [split, slice] :
+       {std::pair("dev", "train[:3]"), std::pair("test", "validation")}) {
+    const auto got = collect(*both->stream({.split = split, .epochs = 1}));
+    const auto want = collect(*read_stream(whole(slice).open("train"), {.epochs = 1}));
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < got.size(); ++i)
+      EXPECT_EQ(got[i].text("question_pretokenized"), want[i].text("question"));
+  }
+  std::string said = message_of(ExitCode::kUsage, [&] {
+    task(splits + folder + "seqio.TfdsDataSource.tfds_name = 'tiny_questions'");
+  });
+  EXPECT_TRUE(contains(said, "tfds_name must be None where splits are TfdsSplits")) << said;
+  EXPECT_TRUE(contains(said, "test.gin:")) << said;
+  said = message_of(ExitCode::kUsage, [&] {
+    task(folder + "seqio.TfdsDataSource.splits = {'a': @own/seqio.TfdsSplit(), 'b': 'train'}");
+  });
+  EXPECT_TRUE(contains(said, "splits[b]: expected @seqio.TfdsSplit()")) << said;
 }
 
 }  // namespace
