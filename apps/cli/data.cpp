@@ -1,4 +1,4 @@
-// `quintet data show TASK`, `quintet data list`, `quintet data batches TASK`: what a model will be given.
+// `quintet data show TASK`, `quintet data lengths TASK`, `quintet data list`, `quintet data batches TASK`: what a model will be given.
 
 #include <unistd.h>
 
@@ -49,6 +49,9 @@ int run_data(std::span<char* const> arguments) {
     options.cache_dirs = gin::as<std::vector<std::string>>(*dirs, {"DatasetConfig.cache_dirs"});
   if (flags.what == "batches")
     flags.batches.send(flags.name, *session.task(flags.name), options, STDOUT_FILENO);
+  else if (flags.what == "lengths")
+    data::print_length_statistics(*session.task(flags.name), options, flags.length_statistics,
+                                  stdout);
   else
     data::show(*session.task(flags.name), options, stdout);
   return 0;

@@ -59,6 +59,11 @@ void refuse_flags_of_others(const CLI::App& app, std::string_view what) {
                   "--best_fit", "--use_cached"},
                  "is about one task, and 'quintet data list' lists all");
   if (what != "show") refuse_flags(app, {"--num", "--most_ids"}, "is for 'quintet data show'");
+  if (what != "lengths")
+    refuse_flags(app, {"--length_percentiles", "--length_example_count"},
+                 "is for 'quintet data lengths'");
+  if (what == "lengths")
+    refuse_flags(app, {"--no_pack", "--best_fit"}, "is about rows; lengths are those of examples");
   if (what == "batches") refuse_flags(app, {"--format"}, "is for what is read by people");
   if (what != "batches")
     refuse_flags(app, {"--batch_size", "--epochs", "--feature_converter"},

@@ -29,10 +29,11 @@ void list_tasks(const data::TaskRegistry& tasks, const ResultFormat& format) {
 }
 
 void DataFlags::add_to(CLI::App& app) {
-  app.add_option("what", what, "show, list, or batches: for libquintet.so, which starts this")
+  app.add_option("what", what,
+                 "show, lengths, list, or batches: for libquintet.so, which starts this")
       ->required()
-      ->check(CLI::IsMember({"show", "list", "batches"}));
-  app.add_option("task", name, "task or mixture (for show and batches)");
+      ->check(CLI::IsMember({"show", "lengths", "list", "batches"}));
+  app.add_option("task", name, "task or mixture (for show, lengths and batches)");
   app.add_option("--split", options.split, "split of the data set")->capture_default_str();
   app.add_option("--num", options.num, "number of examples and rows to show")
       ->capture_default_str()
@@ -48,6 +49,15 @@ void DataFlags::add_to(CLI::App& app) {
                "pack rows by best fit (use_custom_packing_ops) instead of greedily");
   app.add_option("--most_ids", options.most_ids, "print at most so many ids of a feature")
       ->capture_default_str();
+  app.add_option("--length_percentiles", length_statistics.percentiles,
+                 "of the numbers of ids, for lengths: between 0 and 1, comma-separated")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--length_example_count", length_statistics.examples,
+                 "examples that lengths counts, cut to --task_feature_lengths")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}));
   format.add_to(app);
   app.add_flag("--use_cached", options.use_cached,
                "of the task's offline cache in --seqio_additional_cache_dirs");

@@ -6,6 +6,7 @@
 
 #include "apps/flags/result_format.h"
 #include "apps/input/batch_frames.h"
+#include "data/show/length_statistics.h"
 #include "data/show/show.h"
 
 namespace quintet {
@@ -16,6 +17,7 @@ struct DataFlags {
   data::ShowOptions options;
   ResultFormat format{"text"};
   BatchFlags batches;
+  data::LengthOptions length_statistics;
   bool padded = false;
 
   void add_to(CLI::App& app);
