@@ -49,7 +49,7 @@ std::string new_gin(FinetuneFlags& flags, const gin::CommandLine& gin_line) {
   const auto task = gin::as<std::string>(*session.config().query("MIXTURE_OR_TASK_NAME"),
                                          {"MIXTURE_OR_TASK_NAME"});
   const FinetuneData data = read_finetune_data(*session.task(task));
-  FinetunePlan plan = finetune_plan(flags, data);
+  FinetunePlan plan = finetune_plan(flags, data, model.trained.model->model->spec().emb_dim());
   if (!flags.microbatches && !mpi::launched()) {
     flags.training.compute.start();
     flags.training.compute_started = true;

@@ -107,7 +107,7 @@ void add_training_flags(CLI::App& app, FinetuneFlags& flags) {
   app.add_option(
          "--epochs", flags.epochs,
          "passes over the training examples; default: 10, more where these are fewer than 2000 "
-         "batches, at most 100")
+         "batches, 6000 for a model narrower than 512, at most 100")
       ->group(kGroup)
       ->check(CLI::PositiveNumber);
   app.add_option("--steps", flags.steps, "instead of --epochs: batches")
@@ -197,8 +197,9 @@ void FinetuneFlags::check() const {
 double FinetuneFlags::peak_learning_rate(int64_t emb_dim) const {
   if (learning_rate) return *learning_rate;
   if (lora.rank) return 0.001;
-  constexpr double kNarrow = 512, kMost = 16;  // narrower models learn more at higher rates
-  const double narrower = std::max(1.0, kNarrow / static_cast<double>(emb_dim));
+  constexpr double kMost = 16;
+  const double narrower =
+      std::max(1.0, static_cast<double>(kNarrow) / static_cast<double>(emb_dim));
   return (is_adamw() ? 0.0003 : 0.001) * std::min(narrower * narrower, kMost);
 }
 

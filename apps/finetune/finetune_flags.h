@@ -16,6 +16,9 @@ class Option;
 
 namespace quintet {
 
+/// Models below this width have not seen much text: they learn at higher rates, and for longer.
+inline constexpr int64_t kNarrow = 512;
+
 struct FinetuneFlags {
   std::string model_dir, output_dir, output_format = "native";
   std::vector<std::string> train, validation, metrics, labels;

@@ -14,8 +14,8 @@ struct FinetunePlan {
   std::string best_metric = "loss";
 };
 
-/// Throws kData for a target that is none of --labels, naming file and line.
-FinetunePlan finetune_plan(const FinetuneFlags& flags, const FinetuneData& data);
+/// For a model of this width. Throws kData for a target that is none of --labels, naming file and line.
+FinetunePlan finetune_plan(const FinetuneFlags& flags, const FinetuneData& data, int64_t emb_dim);
 
 /// On stderr: how many examples are cut, validation examples that are training examples, labels that
 /// training lacks.
