@@ -2,6 +2,7 @@
 
 #include "apps/cli/verbs.h"
 #include "apps/config/entry_point.h"
+#include "apps/evaluate/evaluated_checkpoints.h"
 #include "apps/evaluate/evaluation.h"
 #include "apps/evaluate/evaluation_flags.h"
 #include "apps/flags/command_line.h"
@@ -31,6 +32,7 @@ int run_eval(std::span<char* const> args) {
   flags.compute.start();
   ranks.open(Device::current());
   if (!flags.set.model_dir.empty()) {
+    if (flags.follow) EvaluatedCheckpoints::wait_for_configuration(flags.set.model_dir);
     const TrainedModel trained = open_trained_model(flags.set.model_dir, gin_line, Load::nothing);
     if (flags.launch.dry_run) {
       print_configuration(*trained.session, ranks.leads());
@@ -51,6 +53,7 @@ int run_eval(std::span<char* const> args) {
                          [&](GinSession& session, const gin::Arguments& arguments) {
                            EvaluationConfig config = evaluation_config_from(arguments);
                            config.weights = flags.quantize.type();
+                           config.follow = flags.follow;
                            config.restore.adapter = flags.set.adapter;
                            return run_evaluation(
                                std::move(config), ranks,

@@ -27,6 +27,7 @@ struct EvaluationConfig {
   PartitionerConfig partitioner;  // its rules are written down; num_partitions ranks hold a model
   std::string config_text;        // written to output_dir/config.gin
   int64_t train_eval_steps = 0;   // batches of training_evaluator_cls, before decoding; 0: none
+  bool follow = false;            // the checkpoints of a run that trains, as they appear
   bool verify_vocabs = true;      // the task has the model's vocabularies
   std::optional<WeightType> weights = {};  // none: as the checkpoint has them
 };

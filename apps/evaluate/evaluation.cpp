@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "apps/evaluate/evaluated_checkpoints.h"
 #include "apps/evaluate/evaluation_log.h"
 #include "apps/evaluate/loss_evaluator.h"
 #include "apps/evaluate/task_evaluator.h"
@@ -173,15 +174,16 @@ int run_evaluation(EvaluationConfig config, const Ranks& ranks, const ProviderOf
   std::optional<LossEvaluator> losses;
   std::optional<TaskEvaluator> evaluator;
   EvaluationLog log(config.output_dir, provider->name());
-  const std::vector<std::filesystem::path> folders = checkpoint_folders(config.restore, ranks);
+  EvaluatedCheckpoints checkpoints(config, ranks);
+  if (config.follow) config.restore.mode = "all";
   if (ranks.leads())
-    describe_results(config.output_dir, folders, config.config_text,
+    describe_results(config.output_dir, checkpoints.folders(), config.config_text,
                      config.model->model->parameters(), config.partitioner.logical_axis_rules);
-  for (const std::filesystem::path& folder : folders) {
-    const bool done = ranks.leads() && config.restore.mode == "all" && log.has(folder);
-    if (done) fmt::print(stderr, "{} has been evaluated\n", folder.string());
+  while (const auto folder = checkpoints.next(asked)) {
+    const bool done = ranks.leads() && config.restore.mode == "all" && log.has(*folder);
+    if (done) fmt::print(stderr, "{} has been evaluated\n", folder->string());
     if (ranks.highest(done ? 1 : 0) > 0) continue;
-    const auto loaded = load(config, folder, vocabularies, division.group(), ranks.leads());
+    const auto loaded = load(config, *folder, vocabularies, division.group(), ranks.leads());
     if (ranks.highest(loaded ? 0 : 1) > 0) continue;
     if (!evaluator) {
       losses = loss_evaluator_of(config, *provider, ranks);
@@ -193,8 +195,7 @@ int run_evaluation(EvaluationConfig config, const Ranks& ranks, const ProviderOf
     if (losses && !evaluate_losses(*losses, *config.model, *loaded, asked, peers, ranks.leads(),
                                    *summaries, format))
       return static_cast<int>(ExitCode::kSavedRunAgain);
-    const int64_t step = loaded->checkpoint->step();
-    const auto metrics = evaluator->run(step, asked, loaded->weights);
+    const auto metrics = evaluator->run(loaded->checkpoint->step(), asked, loaded->weights);
     progress.finish();
     if (!metrics) return static_cast<int>(ExitCode::kSavedRunAgain);
     QT_CHECK(
@@ -202,11 +203,11 @@ int run_evaluation(EvaluationConfig config, const Ranks& ranks, const ProviderOf
         "quintet eval: no task of '{}' has both a metric and a split '{}'; --split names another",
         provider->name(), config.dataset.split);
     if (!ranks.leads()) continue;
-    report(config, step, evaluator->outputs(), samples, *summaries, format);
-    log.add(folder);
+    report(config, loaded->checkpoint->step(), evaluator->outputs(), samples, *summaries, format);
+    log.add(*folder);
   }
   summaries->close();
-  return 0;
+  return config.follow && asked() ? static_cast<int>(ExitCode::kSavedRunAgain) : 0;
 }
 
 }  // namespace quintet

@@ -12,6 +12,8 @@ void EvaluationFlags::add_to(CLI::App& app) {
   app.add_option("--output_dir", output_dir,
                  "folder for seqio's files of metrics and predictions; default: none written")
       ->transform(mapped_path);
+  app.add_flag("--follow", follow,
+               "evaluate each checkpoint of a run that trains as it appears, and end with the run");
   app.add_option("--samples", samples, "print so many predictions on stderr");
   partitions.add_to(app);
   quantize.add_to(app);
@@ -28,6 +30,7 @@ EvaluationConfig evaluation_config_of(const TrainedModel& trained, const Evaluat
   config.model = trained.model;
   config.dataset = flags.set.dataset_of(trained, "quintet eval");
   config.restore = flags.set.restore_of(trained);
+  config.follow = flags.follow;
   config.verify_vocabs = flags.set.verifies_vocabs(trained);
   config.output_dir = flags.output_dir;
   config.config_text = trained.session->config().config_str();

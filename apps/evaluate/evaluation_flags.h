@@ -18,6 +18,7 @@ struct EvaluationFlags {
   TrainedDatasetFlags set;
   std::string output_dir;
   int64_t samples = 0, num_examples = 0;
+  bool follow = false;
   PartitionsFlag partitions;
   QuantizeFlag quantize;
   ComputeFlags compute;

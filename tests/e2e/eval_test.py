@@ -4,6 +4,7 @@ import collections
 import fcntl
 import json
 import select
+import signal
 
 import e2e
 from e2e import quintet, tiny
@@ -200,6 +201,37 @@ def test_all_goes_on_past_a_checkpoint_that_is_deleted_meanwhile(folder):
     assert process.returncode == 0, err.decode()[-2000:]
     assert f"checkpoint_{steps[-1]} was deleted meanwhile" in err.decode(), err.decode()[-2000:]
     assert [json.loads(line)["step"] for line in out.splitlines()] == steps[:-1]
+
+
+def test_follow_evaluates_checkpoints_as_they_appear_and_ends_with_the_run(folder):
+    run = folder / "run"
+    follow = ["eval", run, "--follow", "--num_examples=2", "--task=number_to_words", f"--output_dir={folder / 'out'}"]
+    process = e2e.start(*follow)
+    assert b"to begin" in process.stderr.readline()
+    quintet(*tiny(run, 4, "--gin.utils.SaveCheckpointConfig.period=2"))
+    out, err = process.communicate(timeout=60 * e2e.PATIENCE)
+    assert process.returncode == 0 and json.loads(out.splitlines()[-1])["step"] == 4, (out, err)
+
+    # A run that was killed keeps its lock: whoever starts it again is waited for.
+    (run / "LOCK").write_text("host elsewhere pid 1 started 2026-01-01T00:00:00Z\n")
+    process = e2e.start(*follow)
+    while b"waits for a checkpoint" not in (line := process.stderr.readline()):
+        assert line, process.wait()
+    quintet(*tiny(run, 6, "--gin.utils.SaveCheckpointConfig.period=2"))
+    out, err = process.communicate(timeout=60 * e2e.PATIENCE)
+    assert process.returncode == 0 and [json.loads(line)["step"] for line in out.splitlines()] == [6], (out, err)
+
+    (run / "LOCK").write_text("")
+    process = e2e.start(*follow)
+    while b"waits for a checkpoint" not in (line := process.stderr.readline()):
+        assert line, process.wait()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60 * e2e.PATIENCE) == 75
+    (run / "LOCK").unlink()
+    assert "expected the directory of one run" in quintet(*follow, "--checkpoint=4", expect=2).err
+    for checkpoint in run.glob("checkpoint_*"):
+        checkpoint.rename(folder / checkpoint.name)
+    assert "no run trains here, and there is no checkpoint" in quintet(*follow, expect=3).err
 
 
 MIXTURE = """

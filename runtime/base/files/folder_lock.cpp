@@ -123,6 +123,10 @@ FolderLock FolderLock::held_by_leader(std::filesystem::path folder) {
   return lock;
 }
 
+bool FolderLock::is_there(const std::filesystem::path& folder) {
+  return quintet::is_there(folder / kName);
+}
+
 FolderLock::FolderLock(FolderLock&& other) noexcept
     : folder_(std::move(other.folder_)),
       name_(std::move(other.name_)),

@@ -13,12 +13,15 @@ namespace quintet {
 
 class FolderLock {
  public:
+  static constexpr const char* kName = "LOCK";
   /// Creates the folder if needed, checks that it can be written to (ExitCode::kDisk), and takes the
   /// lock on the file `name` in it. Throws ExitCode::kUsage naming the holder's host, pid and start if
   /// a live run has it.
-  explicit FolderLock(std::filesystem::path folder, std::string name = "LOCK");
+  explicit FolderLock(std::filesystem::path folder, std::string name = kName);
   /// The lock that another rank of the same run holds.
   static FolderLock held_by_leader(std::filesystem::path folder);
+  /// Whether a run has the folder's lock, or died with it. Only looks, so that a run may start meanwhile.
+  static bool is_there(const std::filesystem::path& folder);
   ~FolderLock();
   FolderLock(FolderLock&& other) noexcept;
   FolderLock(const FolderLock&) = delete;
