@@ -136,6 +136,7 @@ LossOutput BaseModel::loss_fn(const HostArrays& batch, Rows rows, const Context&
   std::vector<LayerRouting> routings;
   Context logged = context;
   logged.routings = &routings;
+  rows.are_whole = context.t5x_dropout;
   const Tensor y = hidden(batch, rows, logged);
   return loss_of({y, projection(), std::move(routings)}, batch, rows, context.train);
 }

@@ -28,6 +28,8 @@ struct LossOptions {
 /// Rows [begin, end) of the rows of a batch that this rank has (batch_rows.h): a microbatch.
 struct Rows {
   int64_t begin = 0, end = 0;
+  bool are_whole =
+      false;  // tensors made of them are an array of their own, not a part of the batch's
   static Rows all(const HostArrays& batch);
 };
 

@@ -26,10 +26,11 @@ Tensor rows_of(const HostArrays& batch, Rows rows, const std::string& name) {
 Tensor rows_of(const HostArrays& batch, Rows rows, const ArrayOf& make) {
   const HostArray array = make(batch);
   const int64_t parts = batch_part().count;
-  const Spec spec{{{axis::kBatch, array.shape[0] * parts}, {axis::kLength, array.shape[1]}},
+  const int64_t count = (rows.end - rows.begin) * parts;
+  const Spec spec{{{axis::kBatch, rows.are_whole ? count : array.shape[0] * parts},
+                   {axis::kLength, array.shape[1]}},
                   array.dtype};
-  const Block global_slice{{rows.begin * parts, 0},
-                           {(rows.end - rows.begin) * parts, array.shape[1]}};
+  const Block global_slice{{rows.are_whole ? 0 : rows.begin * parts, 0}, {count, array.shape[1]}};
   const Sharding* sharding = ExecutionContext::current().sharding;
   // Of its rows a rank has all tokens, whatever shards the length of activations.
   Layout layout = Layout::replicated(2);

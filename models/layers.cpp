@@ -15,9 +15,10 @@ Initializer with_scale(const LayerConfig& config, const Initializer& initializer
   return scaled(initializer, static_cast<float>(std::sqrt(config.init_scale)));
 }
 
-DropoutPlace::DropoutPlace(const Scope& scope, const std::string& name, double rate,
-                           bool broadcast_length)
+DropoutPlace::DropoutPlace(const Scope& scope, const std::string& name,
+                           const std::string& flax_name, double rate, bool broadcast_length)
     : id_(fnv1a<uint32_t>((scope / name).path())),
+      flax_id_(hash_of_path(scope.path() + flax_name)),
       rate_(rate),
       broadcast_length_(broadcast_length) {
   QT_CHECK(rate >= 0 && rate < 1, "dropout_rate: expected 0 <= rate < 1, found {}", rate);
@@ -116,7 +117,8 @@ ops::ResidualNorm RmsNorm::operator()(Residual residual) const {
 }
 
 MlpBlock::MlpBlock(const Scope& scope, const LayerConfig& config)
-    : activations(config.mlp_activations), dropout(scope, "dropout", config.dropout_rate) {
+    : activations(config.mlp_activations),
+      dropout(scope, "dropout", "Dropout_0", config.dropout_rate) {
   const Axis embed{axis::kEmbed, config.emb_dim}, mlp{axis::kMlp, config.mlp_dim};
   QT_CHECK(activations.size() == 1 || activations.size() == 2,
            "mlp_activations: expected one or two names, found {}", activations.size());
@@ -150,7 +152,7 @@ Attention::Attention(const Scope& scope, const LayerConfig& config)
       max_distance(config.max_distance),
       score_scale(config.scale_attn_logits ? 1 / std::sqrt(static_cast<double>(config.head_dim))
                                            : 1),
-      dropout(scope, "dropout", config.dropout_rate) {
+      dropout(scope, "dropout", "", config.dropout_rate) {  // Flax draws in the attention itself
   const Axis embed{axis::kEmbed, config.emb_dim};
   const Axis joined{axis::kJoinedKv, config.joined_kv()};
   const Initializer initial = with_scale(config, t5_init::attention_kernel());

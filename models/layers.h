@@ -16,6 +16,7 @@ struct LayerRouting;  // models/moe.h
 struct Context {
   bool train = false;
   Key dropout_key{};
+  bool t5x_dropout = false;  // masks are T5X's: keys by Flax's paths, a microbatch's rows from 0
   std::vector<LayerRouting>* routings = nullptr;  // where sparse layers leave what losses need
 };
 
@@ -49,17 +50,19 @@ struct LayerConfig {
 Initializer with_scale(const LayerConfig& config, const Initializer& initializer);
 
 /// A dropout mask of its own for one place in the network: the step's key folded with the place's
-/// name.
+/// name, or as Flax folds it with the path of T5X's module, `flax_name` in `scope`.
 class DropoutPlace {
  public:
   DropoutPlace() = default;
-  DropoutPlace(const Scope& scope, const std::string& name, double rate,
-               bool broadcast_length = true);
+  DropoutPlace(const Scope& scope, const std::string& name, const std::string& flax_name,
+               double rate, bool broadcast_length = true);
   ops::Dropout operator()(const Context& context) const;
-  Key key(const Context& context) const { return StepKeys::child(context.dropout_key, id_); }
+  Key key(const Context& context) const {
+    return StepKeys::child(context.dropout_key, context.t5x_dropout ? flax_id_ : id_);
+  }
 
  private:
-  uint32_t id_ = 0;
+  uint32_t id_ = 0, flax_id_ = 0;
   double rate_ = 0;
   bool broadcast_length_ = true;
 };

@@ -106,8 +106,8 @@ int64_t expert_capacity(double capacity_factor, int64_t tokens_per_group, int64_
 
 MoeLayer::MoeLayer(const Scope& scope, const LayerConfig& config, const MoeConfig& moe)
     : config_(moe),
-      jitter_(scope, "jitter", 0),
-      dropout_(scope / "expert", "dropout", moe.dropout_rate) {
+      jitter_(scope, "jitter", "", 0),
+      dropout_(scope / "expert", "dropout", "", moe.dropout_rate) {
   const int64_t experts = moe.num_experts, chosen = moe.router.num_selected_experts;
   QT_CHECK(
       experts > 0 && moe.mlp_dim > 0,

@@ -105,14 +105,15 @@ Tensor Projection::logits(const Tensor& y) const {
   return ops::scale(tied ? ops::matmul_t(y, kernel) : ops::matmul(y, kernel), logit_scale);
 }
 
-FeedForward::FeedForward(const Scope& scope, const LayerConfig& config, const SparseStack* sparse)
+FeedForward::FeedForward(const Scope& scope, const LayerConfig& config, const SparseStack* sparse,
+                         const std::string& flax_dropout)
     : norm_(scope / "pre_mlp_layer_norm", config),
       mlp_(make_mlp(scope / "mlp", config, sparse)),
-      dropout_(scope, "mlp_dropout", config.dropout_rate) {
+      dropout_(scope, "mlp_dropout", flax_dropout, config.dropout_rate) {
   if (sparse != nullptr && sparse->extra_mlp)
     extra_.push_back({RmsNorm(scope / "pre_extra_mlp_layer_norm", config),
                       MlpBlock(scope / "extra_mlp", config),
-                      DropoutPlace(scope, "extra_mlp_dropout", config.dropout_rate)});
+                      DropoutPlace(scope, "extra_mlp_dropout", "", config.dropout_rate)});
 }
 
 Tensor FeedForward::operator()(Residual residual, const Tensor& token_mask, const Context& context,
@@ -133,8 +134,8 @@ Tensor FeedForward::operator()(Residual residual, const Tensor& token_mask, cons
 EncoderLayer::EncoderLayer(const Scope& scope, const LayerConfig& config, const SparseStack* sparse)
     : pre_attention_layer_norm(scope / "pre_attention_layer_norm", config),
       attention(scope / "attention", config),
-      attention_dropout(scope, "attention_dropout", config.dropout_rate),
-      feed_forward(scope, config, sparse) {}
+      attention_dropout(scope, "attention_dropout", "Dropout_0", config.dropout_rate),
+      feed_forward(scope, config, sparse, "Dropout_1") {}
 
 Tensor EncoderLayer::operator()(const Tensor& x, const ops::AttentionMask& mask,
                                 const Tensor& token_mask, const Tensor& relative_bias,
@@ -146,8 +147,8 @@ Tensor EncoderLayer::operator()(const Tensor& x, const ops::AttentionMask& mask,
 }
 
 Encoder::Encoder(const Scope& scope, const StackSpec& spec, Remat remat)
-    : input_dropout_(scope, "input_dropout", spec.layer.dropout_rate),
-      output_dropout_(scope, "output_dropout", spec.layer.dropout_rate, false),
+    : input_dropout_(scope, "input_dropout", "Dropout_0", spec.layer.dropout_rate),
+      output_dropout_(scope, "output_dropout", "Dropout_1", spec.layer.dropout_rate, false),
       relative_biases_(relative_bias_tables(scope, spec)),
       encoder_norm_(scope / "encoder_norm", spec.layer),
       remat_(remat),
@@ -172,9 +173,11 @@ DecoderLayer::DecoderLayer(const Scope& scope, const LayerConfig& config, bool c
                            const SparseStack* sparse)
     : pre_self_attention_layer_norm(scope / "pre_self_attention_layer_norm", config),
       self_attention(scope / "self_attention", config),
-      self_attention_dropout(scope, "self_attention_dropout", config.dropout_rate),
-      cross_attention_dropout(scope, "cross_attention_dropout", config.dropout_rate),
-      feed_forward(scope, config, sparse) {
+      self_attention_dropout(scope, "self_attention_dropout",
+                             cross_attention ? "Dropout_0" : "post_self_attention_dropout",
+                             config.dropout_rate),
+      cross_attention_dropout(scope, "cross_attention_dropout", "Dropout_1", config.dropout_rate),
+      feed_forward(scope, config, sparse, cross_attention ? "Dropout_2" : "post_mlp_dropout") {
   if (!cross_attention) return;
   pre_cross_attention_layer_norm.emplace_back(scope / "pre_cross_attention_layer_norm", config);
   encoder_decoder_attention.emplace_back(scope / "encoder_decoder_attention", config);
@@ -199,8 +202,11 @@ Tensor DecoderLayer::operator()(const Tensor& x, const Tensor& encoded,
 }
 
 Decoder::Decoder(const Scope& scope, const StackSpec& spec, Remat remat)
-    : input_dropout_(scope, "input_dropout", spec.layer.dropout_rate),
-      output_dropout_(scope, "output_dropout", spec.layer.dropout_rate),
+    : input_dropout_(scope, "input_dropout", spec.cross_attention ? "Dropout_0" : "input_dropout",
+                     spec.layer.dropout_rate),
+      output_dropout_(scope, "output_dropout",
+                      spec.cross_attention ? "Dropout_1" : "output_dropout",
+                      spec.layer.dropout_rate),
       relative_biases_(relative_bias_tables(scope, spec)),
       decoder_norm_(scope / "decoder_norm", spec.layer),
       remat_(remat) {

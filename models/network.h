@@ -54,8 +54,9 @@ struct Projection {
 /// dense one; x is the residual's sum.
 class FeedForward {
  public:
-  /// `sparse`: of the layer's stack; null: dense.
-  FeedForward(const Scope& scope, const LayerConfig& config, const SparseStack* sparse);
+  /// `sparse`: of the layer's stack; null: dense. `flax_dropout`: see DropoutPlace.
+  FeedForward(const Scope& scope, const LayerConfig& config, const SparseStack* sparse,
+              const std::string& flax_dropout);
   /// -> [batch, length, embed]; token_mask as in Encoder. A sparse layer sets *routing.
   Tensor operator()(Residual residual, const Tensor& token_mask, const Context& context,
                     LayerRouting* routing) const;

@@ -31,6 +31,18 @@ ModelSpec spec_of(const TransformerConfig& config, bool inputs_bidirectional_att
           .decoder = {.layer = config, .num_layers = config.num_layers, .sparse = config.sparse}};
 }
 
+void check_t5x_dropout(const ModelSpec& spec) {
+  const StackSpec& stack = spec.decoder;
+  const char* const network = spec.own_network       ? "a network of its own"
+                              : stack.layer.scalable ? "T5X's scalable_t5"
+                              : stack.masks_padding  ? "flaxformer's"
+                                                     : nullptr;
+  QT_CHECK(network == nullptr,
+           "trainer.Trainer.t5x_dropout: this model's network is {}; T5X's masks are known of "
+           "examples/t5, contrib/gpu/t5 and examples/decoder_only; bind t5x_dropout = False",
+           network);
+}
+
 void refuse_own_network(const ModelSpec& spec) {
   QT_CHECK(!spec.own_network,
            "this model has a network of its own, which trains and is evaluated teacher-forced; it "

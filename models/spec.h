@@ -71,6 +71,9 @@ struct ModelSpec {
 /// For what runs layers by their description: throws a usage error if they are not those described.
 void refuse_own_network(const ModelSpec& spec);
 
+/// Throws a usage error for networks whose dropout masks this program cannot draw as T5X does.
+void check_t5x_dropout(const ModelSpec& spec);
+
 ModelSpec spec_of(const T5Config& config);
 ModelSpec spec_of(const TransformerConfig& config, bool inputs_bidirectional_attention = false);
 

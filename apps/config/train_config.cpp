@@ -34,6 +34,21 @@ int64_t positive_or_zero(const gin::Arguments& args, const std::string& name) {
   return value;
 }
 
+/// That T5X would draw the masks at all.
+void check_t5x_dropout(const gin::Arguments& args, const ConfiguredModel& model) {
+  check_t5x_dropout(model.model->spec());
+  QT_CHECK(!model.lora || model.lora->dropout_rate == 0,
+           "trainer.Trainer.t5x_dropout: T5X has no adapters, so no masks for them; bind "
+           "lora.LoraConfig.dropout_rate = 0 or t5x_dropout = False");
+  for (const char* name : {"random_seed", "use_hardware_rng"}) {
+    const gin::Value value = args.value(name);
+    QT_CHECK(name == std::string("random_seed") ? !value.is_none() : !args.get<bool>(name),
+             "{}: {} with trainer.Trainer.t5x_dropout: T5X draws its masks from the hardware's "
+             "generator then; bind random_seed to a number and use_hardware_rng = False",
+             args.where(name).text, value.repr());
+  }
+}
+
 }  // namespace
 
 TrainConfig train_config_from(const gin::Arguments& args) {
@@ -61,6 +76,7 @@ TrainConfig train_config_from(const gin::Arguments& args) {
   config.stats_period = positive_or_zero(args, "stats_period");
   if (config.stats_period == 0) config.stats_period = config.eval_period;
   config.random_seed = args.get<std::optional<int64_t>>("random_seed");
+  if (config.trainer.t5x_dropout) check_t5x_dropout(args, *config.model);
   config.run_eval_before_training = args.get<bool>("run_eval_before_training");
   if (!args.value("inference_evaluator_cls").is_none())
     config.evaluator = made<EvaluatorConfig>(args, "inference_evaluator_cls");

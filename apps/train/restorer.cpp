@@ -20,9 +20,10 @@
 namespace quintet {
 namespace {
 
-LossFunction loss_function(const BaseModel& model) {
-  return [&model](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
-    LossOutput out = model.loss_fn(batch, {begin, end}, {.train = true, .dropout_key = key});
+LossFunction loss_function(const BaseModel& model, bool t5x_dropout) {
+  return [&model, t5x_dropout](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
+    LossOutput out = model.loss_fn(batch, {begin, end},
+                                   {.train = true, .dropout_key = key, .t5x_dropout = t5x_dropout});
     return StepLoss{std::move(out.loss), std::move(out.metrics)};
   };
 }
@@ -38,8 +39,9 @@ void build_trainer(TrainRun& run, const BatchSourceFn& batch_source) {
   run.config.trainer.fp8 = use_fp8(*run.config.model->model, run.config.fp8);
   Parameters& parameters = run.config.model->model->parameters();
   parameters.initialize(split_at(root, 0));
-  run.trainer = std::make_unique<Trainer>(loss_function(*run.config.model->model), parameters,
-                                          run.config.model->optimizer_to_train(),
+  const bool t5x_dropout = run.config.trainer.t5x_dropout;
+  run.trainer = std::make_unique<Trainer>(loss_function(*run.config.model->model, t5x_dropout),
+                                          parameters, run.config.model->optimizer_to_train(),
                                           run.config.trainer, split_at(root, 1));
   data::DatasetConfig train = run.config.train_dataset;
   if (!train.seed) train.seed = run.state.seed;

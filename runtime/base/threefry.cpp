@@ -54,13 +54,19 @@ std::vector<Key> split(Key key, int64_t n) {
   return keys;
 }
 
-Key fold_in_path(Key root, std::span<const std::string_view> module_path, uint32_t count) {
-  std::string text;
-  for (std::string_view name : module_path) text += name;
+uint32_t hash_of_path(std::string_view module_path, uint32_t count) {
+  std::string text(module_path);
+  std::erase(text, '/');
   // Flax writes the count as the shortest big-endian integer.
   for (int shift = 24; shift >= 0; shift -= 8)
     if (count >> shift != 0) text.push_back(static_cast<char>(count >> shift));
-  return fold_in(root, sha1_prefix(std::move(text)));
+  return sha1_prefix(std::move(text));
+}
+
+Key fold_in_path(Key root, std::span<const std::string_view> module_path, uint32_t count) {
+  std::string text;
+  for (std::string_view name : module_path) text += name;
+  return fold_in(root, hash_of_path(text, count));
 }
 
 Key key_of_parameter(Key root, std::string_view parameter_path, uint32_t count) {

@@ -59,6 +59,8 @@ std::vector<Key> split(Key key, int64_t n);
 /// "layers_0", "attention", "query"): root folded with the first four bytes of a SHA-1 over the
 /// names and the count. The parameter's own name is not part of the path.
 Key fold_in_path(Key root, std::span<const std::string_view> module_path, uint32_t count = 1);
+/// What it folds into root, of a path such as "encoder/layers_0/attention/query".
+uint32_t hash_of_path(std::string_view module_path, uint32_t count = 1);
 /// The same for a parameter named by its T5X path, "encoder/layers_0/attention/query/kernel";
 /// `count` says which of the module's own parameters it is, in order of creation.
 Key key_of_parameter(Key root, std::string_view parameter_path, uint32_t count = 1);

@@ -151,6 +151,7 @@ TrainerOptions trainer_options(const gin::Arguments& args) {
   QT_CHECK(parts >= 0, "{}: expected 1 or more, or 0 or None for whole batches, found {}",
            args.where("num_microbatches").text, parts);
   options.num_microbatches = std::max<int64_t>(parts, 1);  // 0: as T5X's
+  options.t5x_dropout = args.get<bool>("t5x_dropout");
   options.learning_rate = args.get<Schedule>("learning_rate_fn");
   options.weight_metrics =
       args.get<std::optional<WeightMetricsComputer>>("weight_metrics_computer").has_value();
@@ -236,8 +237,10 @@ void register_runtime(gin::Registry& registry) {
   registry.add("t5x.contrib.moe.partitioning.compute_num_model_partitions",
                {{"num_model_partitions"}, {"model_parallel_submesh"}},
                compute_num_model_partitions);
-  std::vector<gin::Param> trainer_params = {
-      {"num_microbatches", nullptr}, {"learning_rate_fn"}, {"weight_metrics_computer", nullptr}};
+  std::vector<gin::Param> trainer_params = {{"num_microbatches", nullptr},
+                                            {"learning_rate_fn"},
+                                            {"weight_metrics_computer", nullptr},
+                                            {"t5x_dropout", false}};
   registry.add("t5x.trainer.Trainer", trainer_params, trainer);
   trainer_params.emplace_back("num_expert_partitions");
   trainer_params.emplace_back("sharded_match_fn", gin::Value());

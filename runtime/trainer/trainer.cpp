@@ -194,7 +194,10 @@ ExecutionContext Trainer::context() {
 }
 
 std::function<Metrics()> Trainer::take_gradients(const HostArrays& batch) {
-  auto metrics = graph_.run(batch, fold_in(key_, static_cast<uint32_t>(step_)));
+  Key key = fold_in(key_, static_cast<uint32_t>(step_));
+  // T5X splits the key before each microbatch, but of the same key: its loop does not carry the other half on.
+  if (options_.t5x_dropout && options_.num_microbatches > 1) key = split_at(key, 1);
+  auto metrics = graph_.run(batch, key);
   if (StepLog* log = ExecutionContext::current().log) log->section("gradient check and optimizer");
   return metrics;
 }

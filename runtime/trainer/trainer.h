@@ -38,6 +38,9 @@ struct TrainerOptions {
   /// Two microbatches at a time take turns, so that one computes while the other waits for ranks; the sum
   /// of their gradients is reduced. Needs an even number of them.
   bool interleave = false;
+  /// Dropout masks are T5X's; the loss function does its part (Context::t5x_dropout). With microbatches they follow
+  /// their number: T5X counts each one's rows from 0 and gives all of a step one key.
+  bool t5x_dropout = false;
   Schedule learning_rate;  // of T5X's optimizers; Optax's have their own and it is only logged
   /// T5X's MoeTrainer: gradients of parameters whose name matches are multiplied by this number.
   std::string scaled_gradients{};  // a regular expression for the beginning of a name; "": none

@@ -74,6 +74,15 @@ def test_flags_that_nothing_reads(folder):
     quintet("data", "show", "number_words", "--num=1", "--gin.TASK_FEATURE_LENGTHS={'inputs': 64, 'targets': 64}")
 
 
+def test_dropout_of_t5x_that_it_would_not_draw(folder):
+    t5x = "--gin.trainer.Trainer.t5x_dropout=True"
+    hardware = ["t5x_dropout", "hardware's generator"]
+    refuses(2, ["random_seed", *hardware], *tiny(folder / "run", 10, t5x, "--gin.RANDOM_SEED=None"))
+    refuses(2, ["use_hardware_rng", *hardware], *tiny(folder / "run", 10, t5x, "--gin.train_script.train.use_hardware_rng=True"))
+    refuses(2, ["t5x_dropout", "flaxformer's", "examples/t5"], "train", "--gin_file=quintet/switch_quickstart.gin",
+            f"--model_dir={folder / 'run'}", t5x)
+
+
 def test_numbers_that_make_no_sense(folder):
     run = folder / "run"
     refuses(2, ["batch_size"], *tiny(run, 10, "--gin.BATCH_SIZE=0"))

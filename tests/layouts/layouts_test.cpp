@@ -75,6 +75,12 @@ TEST_F(Layouts, GiveNearlyTheSameRunInFp8WithTheSameScalesOnAllRanks) {
     }
 }
 
+TEST_F(Layouts, GiveTheSameRunWithTheDropoutOfT5x) {
+  const Training training{.microbatches = 2, .steps = 2, .optimizer = {}, .t5x_dropout = true};
+  compare(training, {2, 2}, 1, 2);
+  compare(training, {4, 1}, 1, 1);
+}
+
 TEST_F(Layouts, GiveTheSameRunWhenMicrobatchesTakeTurns) {
   QT_SKIP_SANITIZED();
   const Training training{.microbatches = 4, .optimizer = {}, .interleave = true};

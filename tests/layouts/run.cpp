@@ -66,7 +66,8 @@ Result run(const Training& training) {
     StepLoss step;
     {
       const Tape::Recording recording(tape);
-      step = loss_of(*model)(batch, 0, Rows::all(batch).end, key_from_seed(5));
+      step =
+          loss_of(*model, training.t5x_dropout)(batch, 0, Rows::all(batch).end, key_from_seed(5));
     }
     tape.backward(step.loss);
     result.loss = step.loss.item();
@@ -75,7 +76,7 @@ Result run(const Training& training) {
       info.value.set_grad({});
     }
   }
-  Trainer trainer(loss_of(*model), model->parameters(),
+  Trainer trainer(loss_of(*model, training.t5x_dropout), model->parameters(),
                   training.optimizer
                       ? training.optimizer()
                       : adafactor({.min_dim_size_to_factor = 16,
@@ -84,6 +85,7 @@ Result run(const Training& training) {
                    .reduction = training.reduction,
                    .reduction_dtype = training.reduction_dtype,
                    .interleave = training.interleave,
+                   .t5x_dropout = training.t5x_dropout,
                    .learning_rate = [](int64_t) { return 0.01F; },
                    .weight_metrics = true},
                   key_from_seed(9));
@@ -104,9 +106,10 @@ Result run(const Training& training) {
 
 }  // namespace
 
-LossFunction loss_of(const BaseModel& model) {
-  return [&model](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
-    LossOutput out = model.loss_fn(batch, {begin, end}, {.train = true, .dropout_key = key});
+LossFunction loss_of(const BaseModel& model, bool t5x_dropout) {
+  return [&model, t5x_dropout](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
+    LossOutput out = model.loss_fn(batch, {begin, end},
+                                   {.train = true, .dropout_key = key, .t5x_dropout = t5x_dropout});
     return StepLoss{out.loss, out.metrics};
   };
 }

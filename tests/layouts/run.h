@@ -32,6 +32,7 @@ struct Training {
   DType reduction_dtype = DType::f32;
   bool interleave = false;
   bool fp8 = false;  // dense layers
+  bool t5x_dropout = false;
 };
 
 struct Partitioning {
@@ -52,7 +53,7 @@ struct Result {
 std::unique_ptr<BaseModel> make_model(const Training& training);
 HostArrays make_batch(const Training& training, int64_t step);
 
-LossFunction loss_of(const BaseModel& model);
+LossFunction loss_of(const BaseModel& model, bool t5x_dropout = false);
 
 /// Calls `body` on every rank of a mesh, one thread each.
 void on_ranks(const Partitioning& partitioning, const std::function<void(Comm&)>& body);

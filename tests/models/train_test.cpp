@@ -43,17 +43,21 @@ class TrainFixture : public ::testing::TestWithParam<std::filesystem::path> {
     trainer_ = std::make_unique<Trainer>(
         [this](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
           LossOutput out =
-              model_->loss_fn(batch, {begin, end}, {.train = true, .dropout_key = key});
+              model_->loss_fn(batch, {begin, end},
+                              {.train = true, .dropout_key = key, .t5x_dropout = has_dropout()});
           return StepLoss{out.loss, out.metrics};
         },
         model_->parameters(), read_optimizer((*meta_)["optimizer"], schedule),
         TrainerOptions{.num_microbatches = parts.is_null() ? 1 : parts.as_int(),
+                       .t5x_dropout = has_dropout(),
                        .learning_rate = schedule,
                        .scaled_gradients = ".*expert.*",
                        .gradient_scale = expert_partitions(),
                        .weight_metrics = true},
-        Key{});
+        key_from_seed(0));
   }
+
+  bool has_dropout() const { return (*meta_)["dropout_rate"].as_double() > 0; }
 
   double expert_partitions() const {
     if (!meta_->has("num_expert_partitions") || (*meta_)["num_expert_partitions"].is_null())
