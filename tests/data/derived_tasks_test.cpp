@@ -168,6 +168,16 @@ TEST_F(DerivedTasks, AddACachePlaceholderBeforeTheFirstStepThatUsesLengths) {
   EXPECT_FALSE(task.output_features().front().second.add_eos);
 }
 
+TEST_F(DerivedTasks, PartsMayBeLeftOutOfTheRegistry) {
+  const TaskRegistry tasks = tasks_with(
+      std::string(kDerived) +
+      "short/seqio.helpers.mixture_or_task_with_truncated_data.add_to_seqio_registry = False");
+  EXPECT_TRUE(tasks.has("short"));
+  EXPECT_FALSE(tasks.has("short.a"));
+  EXPECT_EQ(tasks.get("short")->tasks().front()->name(), "short.a");
+  EXPECT_TRUE(tasks.has("other.a"));
+}
+
 TEST_F(DerivedTasks, ErrorsNameTheBinding) {
   const std::string of_a =
       "seqio.helpers.mixture_or_task_with_new_vocab.mixture_or_task = 'a'\n"
