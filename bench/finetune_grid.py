@@ -2,15 +2,16 @@
 """Whether the defaults of `quintet finetune` are near the best of a small grid, on the tutorials' tasks.
 
 bench/finetune_grid.py --model /tmp/island/pretrained --data /tmp/island [--quintet build/quintet] [--folder /tmp/finetune-grid]
-                       [--tasks reviews,german]
+                       [--tasks reviews,german] [--seeds 3]
 
 Each task is fine-tuned with the defaults, and with each optimizer and peak learning rate of GRID to the end (--patience=0), everything else at its
-default. The figure of a run is the task's metric (in %) at its best evaluation. Runs that --folder has already are not repeated. Prints a table;
+default. The figure of a run is the task's metric (in %) at its best evaluation, the mean over seeds 0, 1, ... Runs that --folder has already are not repeated. Prints a table;
 figures do not depend on the machine's load.
 """
 import argparse
 import json
 import pathlib
+import statistics
 import subprocess
 import time
 
@@ -32,16 +33,16 @@ def best(run, metric):
     return max((record[f"eval/{metric}"], record["step"]) for record in records if f"eval/{metric}" in record)
 
 
-def measured(arguments, task, settings):
+def measured(arguments, task, settings, seed=0):
     """One run's figure, its step and seconds; kept in --folder."""
     ending, flags, metric = TASKS[task]
-    run = arguments.folder / "-".join([task, *settings])
+    run = arguments.folder / "-".join([task, *settings, *([f"seed{seed}"] if seed else [])])
     done = run.with_suffix(run.suffix + ".json")
     if not done.exists():
         files = [f"--{split}={arguments.data / f'{task}_{split}.{ending}'}" for split in ("train", "validation")]
         chosen = ["--patience=0", *(f"--{flag}={value}" for flag, value in zip(("optimizer", "learning_rate"), settings))]
         began = time.monotonic()
-        subprocess.run([arguments.quintet, "finetune", arguments.model, *files, *flags, *(chosen if settings != DEFAULT else []), f"--output_dir={run}"], check=True,
+        subprocess.run([arguments.quintet, "finetune", arguments.model, *files, *flags, *(chosen if settings != DEFAULT else []), f"--seed={seed}", f"--output_dir={run}"], check=True,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         value, step = best(run, metric)
         done.write_text(json.dumps({"value": value, "step": step, "seconds": round(time.monotonic() - began)}))
@@ -55,12 +56,13 @@ def main():
     parser.add_argument("--quintet", default="build/quintet")
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("/tmp/finetune-grid"))
     parser.add_argument("--tasks", default=",".join(TASKS))
+    parser.add_argument("--seeds", type=int, default=1)
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     print("| task | metric | default | " + " | ".join(" ".join(settings) for settings in GRID) + " | default / best |")
     print("|" + "---|" * (len(GRID) + 4))
     for task in arguments.tasks.split(","):
-        values = [measured(arguments, task, settings)["value"] for settings in [DEFAULT, *GRID]]
+        values = [statistics.mean(measured(arguments, task, settings, seed)["value"] for seed in range(arguments.seeds)) for settings in [DEFAULT, *GRID]]
         print(f"| {task} | {TASKS[task][2]} | " + " | ".join(f"{value:.1f}" for value in values) + f" | {values[0] / max(values):.3f} |", flush=True)
 
 
