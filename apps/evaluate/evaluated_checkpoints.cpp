@@ -30,7 +30,12 @@ EvaluatedCheckpoints::EvaluatedCheckpoints(const EvaluationConfig& config, const
 }
 
 void EvaluatedCheckpoints::wait_for_configuration(const std::filesystem::path& model_dir) {
-  for (bool told = false; !is_there(model_dir / "config.gin"); told = true) {
+  const auto waits = [&] {
+    return !is_there(model_dir / "config.gin") &&
+           (!is_there(model_dir) || FolderLock::is_there(model_dir) ||
+            std::filesystem::is_empty(model_dir));
+  };
+  for (bool told = false; waits(); told = true) {
     if (!told) fmt::print(stderr, "waits for a run in {} to begin\n", model_dir.string());
     wait_a_moment();
   }

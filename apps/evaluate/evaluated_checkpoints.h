@@ -22,7 +22,8 @@ class EvaluatedCheckpoints {
   /// Throws what checkpoint_folders does; a usage error if one checkpoint, or several runs, shall be followed.
   EvaluatedCheckpoints(const EvaluationConfig& config, const Ranks& ranks);
 
-  /// Waits, to follow it, until `model_dir` is a run's: it has a configuration. Says once on stderr what it waits for.
+  /// Waits, to follow it, until `model_dir` is a run's: it has a configuration. Says once on stderr what it waits for. A
+  /// folder that holds something else is not waited for.
   static void wait_for_configuration(const std::filesystem::path& model_dir);
 
   /// Those that are listed; of a run that is followed its folder.

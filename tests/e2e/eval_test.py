@@ -229,6 +229,9 @@ def test_follow_evaluates_checkpoints_as_they_appear_and_ends_with_the_run(folde
     assert process.wait(60 * e2e.PATIENCE) == 75
     (run / "LOCK").unlink()
     assert "expected the directory of one run" in quintet(*follow, "--checkpoint=4", expect=2).err
+    (folder / "others").mkdir()
+    (folder / "others" / "notes").write_text("no run")
+    quintet("eval", folder / "others", "--follow", expect=3)
     for checkpoint in run.glob("checkpoint_*"):
         checkpoint.rename(folder / checkpoint.name)
     assert "no run trains here, and there is no checkpoint" in quintet(*follow, expect=3).err
