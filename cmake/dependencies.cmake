@@ -23,6 +23,7 @@ function(quintet_import name package)
   endif()
 endfunction()
 quintet_import(dnnl libdnnl-dev dnnl)  # its own CMake package insists on OpenCL, which nothing here needs
+quintet_import(highwayhash libhighwayhash-dev highwayhash)
 quintet_import(boost_context libboost-context-dev boost_context)
 quintet_import(hdf5_serial libhdf5-dev hdf5_serial)  # by name: CMake's module may find the MPI one, which wants mpi.h everywhere
 find_path(QUINTET_HISTEDIT histedit.h)

@@ -101,5 +101,5 @@ set(CPACK_DEBIAN_PROGRAM_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS openmpi-bin)  # mpirun, for many ranks
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME quintet-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
-set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "quintet (= ${PROJECT_VERSION}), libfmt-dev, libcli11-dev, nlohmann-json3-dev, libdnnl-dev, libhwy-dev, libsentencepiece-dev, libprotobuf-dev, zlib1g-dev, libzstd-dev, libre2-dev, libicu-dev, libhdf5-dev, libopenmpi-dev, libboost-context-dev, libboost-dev, ${QUINTET_LINE_EDITING_PACKAGE}pkg-config")
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "quintet (= ${PROJECT_VERSION}), libfmt-dev, libcli11-dev, nlohmann-json3-dev, libdnnl-dev, libhwy-dev, libsentencepiece-dev, libprotobuf-dev, zlib1g-dev, libzstd-dev, libhighwayhash-dev, libre2-dev, libicu-dev, libhdf5-dev, libopenmpi-dev, libboost-context-dev, libboost-dev, ${QUINTET_LINE_EDITING_PACKAGE}pkg-config")
 include(CPack)

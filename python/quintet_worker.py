@@ -11,8 +11,10 @@ What a function is called with, by its use in the gin file:
 
     ProcessPreprocessor   preprocess(example)                      a dict, a list of them (or a generator), None: dropped
     ProcessPostprocessor  postprocess(output, example=, is_target=)   what the metric compares
-    ProcessMetric         metric(targets, predictions)             a dict of numbers
+    ProcessMetric         metric(targets, predictions)             a dict of numbers, texts and values as seqio.metrics has them: its own, or the classes
+                                                                   Text, Histogram, Image, Audio and Generic of this module, which have the same fields
     ProcessSource         a dict of sequences of examples (len and [index]) by split, in place of a function
+    ProcessDecoder        decode(record)                           a dict; record: the bytes of a record of a ProtoDataSource's files
 
 A preprocessor may have parameters named sequence_length (a dict) and seed (an int that depends on the example alone: use
 it for every random choice). What the function prints goes to stderr. An exception is the example's error.
@@ -22,12 +24,16 @@ With `format = 'tf_example'` beside the command, examples come and go as tf.trai
 """
 
 import base64
+import dataclasses
 import inspect
+import io
 import json
 import os
 import struct
 import sys
 import traceback
+import wave
+import zlib
 
 
 def _encoded(value):
@@ -48,6 +54,100 @@ def _encoded(value):
 def _decoded(value):
     if isinstance(value, dict) and list(value) == ["base64"]:
         return base64.b64decode(value["base64"])
+    return value
+
+
+@dataclasses.dataclass
+class Scalar:
+    value: float
+
+
+@dataclasses.dataclass
+class Text:
+    textdata: str
+
+
+@dataclasses.dataclass
+class Histogram:
+    values: list
+    bins: int = None
+
+
+@dataclasses.dataclass
+class Image:
+    """[pictures, height, width, channels]: integers of 0 to 255, or floats of 0 to 1; 1 to 4 channels."""
+    image: list
+    max_outputs: int = 3
+
+
+@dataclasses.dataclass
+class Audio:
+    """[clips, frames, channels]: floats of -1 to 1."""
+    audiodata: list
+    sample_rate: int = 44100
+    max_outputs: int = 3
+
+
+@dataclasses.dataclass
+class Generic:
+    """Numbers for a plugin of TensorBoard; metadata.plugin_data has its plugin_name and, as bytes, content."""
+    tensor: list
+    metadata: object
+
+
+def _listed(value):
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _base64(data):
+    return base64.b64encode(data).decode()
+
+
+def _png(picture):
+    """A picture of rows of pixels of channels as a PNG file."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    def byte(number):
+        return min(255, max(0, int(number * 255.5))) if isinstance(number, float) else number & 255
+
+    rows = [bytes(byte(number) for pixel in row for number in pixel) for row in picture]
+    colour = {1: 0, 2: 4, 3: 2, 4: 6}[len(picture[0][0])]
+    header = struct.pack(">IIBBBBB", len(picture[0]), len(picture), 8, colour, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"".join(b"\0" + row for row in rows))) + chunk(b"IEND", b"")
+
+
+def _wav(clip, sample_rate):
+    """A clip of frames of channels as a WAV file of 16 bits."""
+    made = io.BytesIO()
+    with wave.open(made, "wb") as file:
+        file.setnchannels(len(clip[0]))
+        file.setsampwidth(2)
+        file.setframerate(sample_rate)
+        samples = [max(-32768, min(32767, int(sample * 32768))) for frame in clip for sample in frame]
+        file.writeframes(struct.pack(f"<{len(samples)}h", *samples))
+    return made.getvalue()
+
+
+def _metric(value):
+    """What a metric gave, as the answer has it. seqio's own values are known by their names."""
+    kind = type(value).__name__
+    if kind == "Scalar":
+        return value.value
+    if kind == "Text":
+        return value.textdata
+    if kind == "Histogram":
+        return {"histogram": _listed(value.values), **({} if value.bins is None else {"bins": value.bins})}
+    if kind == "Image":
+        pictures = _listed(value.image)[:value.max_outputs]
+        size = {"height": len(pictures[0]), "width": len(pictures[0][0])} if pictures else {"height": 0, "width": 0}
+        return {"image": [_base64(_png(picture)) for picture in pictures], "max_outputs": value.max_outputs, **size}
+    if kind == "Audio":
+        clips = _listed(value.audiodata)[:value.max_outputs]
+        return {"audio": [_base64(_wav(clip, value.sample_rate)) for clip in clips], "max_outputs": value.max_outputs}
+    if kind == "Generic":
+        plugin = value.metadata.plugin_data
+        return {"tensor": _listed(value.tensor), "plugin_name": plugin.plugin_name, "plugin_content": _base64(plugin.content)}
     return value
 
 
@@ -180,7 +280,10 @@ def _answer(function, request):
         examples = function[request["split"]]
         return {"example": examples[request["index"]]} if "index" in request else {"size": len(examples)}
     if "targets" in request:
-        return {"metrics": function(request["targets"], request["predictions"])}
+        metrics = function(request["targets"], request["predictions"])
+        return {"metrics": {name: _metric(value) for name, value in metrics.items()}}
+    if "record" in request:
+        return {"example": function(_decoded(request["record"]))}
     example = request["example"]
     if "output" in request:
         return {"output": function(request["output"], example=example, is_target=request["is_target"])}

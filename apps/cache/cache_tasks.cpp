@@ -91,6 +91,11 @@ void cache_tasks(CacheFlags flags, const gin::CommandLine& command_line,
                  const std::string& arguments) {
   flags.cache.memory_bytes = flags.memory_mib << 20;
   flags.cache.base_seed = std::max<int64_t>(0, flags.base_seed);
+  if (flags.output_format == "arrayrecord") flags.cache.format = data::CacheFormat::array_record;
+  QT_CHECK(!flags.preserve_random_access || flags.cache.format == data::CacheFormat::array_record,
+           "--preserve_random_access: TFRecords are not compressed; it goes with "
+           "--output_format=arrayrecord");
+  if (flags.preserve_random_access) flags.cache.group_size = 1;
 
   GinSession session(command_line);
   const auto tasks = chosen_tasks(session, flags);

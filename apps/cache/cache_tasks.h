@@ -19,6 +19,8 @@ struct CacheFlags {
   ResultFormat format{"text"};
   std::vector<std::string> tasks, excluded_tasks, other_cache_dirs;
   data::CacheOptions cache;
+  std::string output_format = "tfrecord";
+  bool preserve_random_access = false;
   bool overwrite = false, ignore_other_caches = false;
   int64_t base_seed = -1, memory_mib = 1024;
 };

@@ -38,10 +38,12 @@ void add_flags(CommandLine& cli, CacheFlags& flags) {
   app.add_flag("--ignore_other_caches", flags.ignore_other_caches,
                "do not skip tasks that are in --tasks_additional_cache_dirs");
   app.add_flag("--enable_char_counts", flags.cache.enable_char_counts, "also count characters");
-  app.add_option("--output_format", "tfrecord")
-      ->type_name("TEXT")
-      ->check(CLI::IsMember({"tfrecord"}));
-  app.add_flag("--preserve_random_access")->group("");
+  app.add_option("--output_format", flags.output_format,
+                 "tfrecord, or arrayrecord, which other programs read by index")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"tfrecord", "arrayrecord"}));
+  app.add_flag("--preserve_random_access", flags.preserve_random_access,
+               "with --output_format=arrayrecord: each record is compressed alone");
   app.add_option("--threads", flags.cache.threads,
                  "threads of this process; default: all processors")
       ->check(CLI::Range(1, 1024));

@@ -197,7 +197,7 @@ std::vector<Row> rows_of_data() {
   const std::string tfds = seqio + "TfdsDataSource";
   const std::vector<std::string> files = {
       seqio + "TextLineDataSource", seqio + "TFExampleDataSource", seqio + "FileDataSource",
-      "quintet.data.TsvDataSource", "quintet.data.JsonlDataSource"};
+      seqio + "ProtoDataSource",    "quintet.data.TsvDataSource",  "quintet.data.JsonlDataSource"};
   std::vector<std::string> counted = files, cached = files, shuffled = files, converters;
   counted.push_back(seqio + "FunctionDataSource");
   cached.insert(cached.end(), {seqio + "FunctionDataSource", tfds});
@@ -217,7 +217,11 @@ std::vector<Row> rows_of_data() {
        "what MixtureRegistry.mixtures lists is registered"},
       {counted, "num_input_examples", kWarned, "examples are counted"},
       {cached, "caching_permitted", kWarned, "`quintet cache` writes what it is asked for"},
-      {{seqio + "TFExampleDataSource"}, "reader_cls", kRefused, "TFRecord files alone are read"},
+      {{seqio + "TFExampleDataSource", seqio + "ProtoDataSource"},
+       "reader_cls",
+       kRefused,
+       "TFRecord and ArrayRecord files are read, whichever they are",
+       is_named("tf.data.TFRecordDataset")},
       {{tfds}, "decoders", kRefused, "features are decoded as the data set describes them"},
       {{tfds}, "tfds_builder_kwargs", kRefused, "data sets are read as they were prepared"},
       {{tfds}, "read_only", kWarned, "data sets are only read", always},

@@ -24,20 +24,34 @@ data::Predictions best_predictions(const Predictor& predictor, const data::Batch
   return predictions;
 }
 
+std::vector<std::string> first_of(std::vector<std::string> all, int64_t most) {
+  all.resize(std::min(all.size(), static_cast<size_t>(most)));
+  return all;
+}
+
 void write_event(EventFile& events, const std::string& tag, int64_t step,
                  const data::MetricValue& value) {
-  if (const data::Text* text = value.text())
+  if (const auto* text = value.get_if<data::Text>())
     events.text(tag, step, text->textdata);
-  else if (const data::Histogram* histogram = value.histogram())
+  else if (const auto* histogram = value.get_if<data::Histogram>())
     events.histogram(tag, step, histogram->values, histogram->bins.value_or(30));
+  else if (const auto* image = value.get_if<data::Image>())
+    events.images(tag, step, image->width, image->height,
+                  first_of(image->pictures, image->max_outputs));
+  else if (const auto* audio = value.get_if<data::Audio>())
+    events.audio(tag, step, first_of(audio->clips, audio->max_outputs));
+  else if (const auto* generic = value.get_if<data::Generic>())
+    events.tensor(tag, step, {generic->plugin_name, generic->plugin_content}, generic->tensor.shape,
+                  generic->tensor.values);
   else
     events.scalar(tag, step, value);
 }
 
 std::string log_text(const data::MetricValue& value) {
-  if (const data::Text* text = value.text()) return text->textdata;
-  return value.scalar() != nullptr ? fmt::format("{:.3f}", *value.scalar())
-                                   : "a histogram, which only TensorBoard shows";
+  if (const auto* text = value.get_if<data::Text>()) return text->textdata;
+  return value.scalar() != nullptr
+             ? fmt::format("{:.3f}", *value.scalar())
+             : fmt::format("a value of kind {}, which TensorBoard shows", value.kind());
 }
 
 /// Whether a task has a metric of scores, or one of predictions.

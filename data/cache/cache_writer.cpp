@@ -10,6 +10,7 @@
 #include "data/examples/random.h"
 #include "data/examples/tf_example.h"
 #include "data/reading/read_order.h"
+#include "data/sources/array_record_file.h"
 #include "data/tasks/cache_folder.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files/atomic_file.h"
@@ -106,8 +107,12 @@ class SplitWriter {
       write_group(group);
       writing.done(1);
     });
-    in_parallel(options_, num_files_,
-                [&](int64_t file) { File::open_write(record_file(file)).sync(); });
+    in_parallel(options_, num_files_, [&](int64_t file) {
+      if (options_.format == CacheFormat::array_record)
+        to_array_record(file);
+      else
+        File::open_write(record_file(file)).sync();
+    });
     options_.peers.gather("");
     if (options_.peers.rank == 0) {
       atomic_write_file(cache_info_file(folder_, split_), stats.info_json(num_files_));
@@ -234,7 +239,8 @@ class SplitWriter {
 
   void make_files() const {
     for (const std::string& name : names_in(folder_))
-      if (name.starts_with(split_ + ".tfrecord-")) remove_tree(folder_ / name);
+      if (name.starts_with(split_ + ".tfrecord-") || name.starts_with(split_ + ".array_record-"))
+        remove_tree(folder_ / name);
     const int64_t needed = std::accumulate(file_bytes_.begin(), file_bytes_.end(), int64_t{0});
     const int64_t free = free_bytes(folder_);
     QT_CHECK_AS(
@@ -265,6 +271,21 @@ class SplitWriter {
     }
   }
 
+  /// The places of a compressed file's records are not known before it is written: a file is made of one of TFRecords.
+  void to_array_record(int64_t file) const {
+    const RecordFilePtr records = open_record_file(record_file(file), {});
+    std::string buffer;
+    int64_t i = 0;
+    write_array_record(
+        folder_ / cache_records_file(split_, file, num_files_, CacheFormat::array_record),
+        options_.group_size > 0 ? options_.group_size : num_files_, [&](std::string& record) {
+          if (i == records->size()) return false;
+          record = records->read(i++, buffer);
+          return true;
+        });
+    remove_tree(record_file(file));
+  }
+
   const Task& task_;
   const CacheOptions& options_;
   fs::path folder_;
@@ -289,6 +310,8 @@ std::string plan_of(const Task& task, const CacheOptions& options) {
                          {"base_seed", options.base_seed},
                          {"min_shards", options.min_shards},
                          {"max_shards", options.max_shards},
+                         {"format", static_cast<int>(options.format)},
+                         {"group_size", options.group_size},
                          {"char_counts", options.enable_char_counts},
                          {"preprocessors", task.config().preprocessors.size()}};
   for (const std::string& split : task.splits())
@@ -331,7 +354,7 @@ int64_t write_cache(const Task& task, const CacheOptions& options, bool overwrit
   if (options.peers.rank == 0) {
     write_cache_origin(work, cache_origin(task.name(), task.output_features()));
     remove_tree(work / "plan.json");
-    atomic_write_file(work / "COMPLETED", "tfrecord");
+    atomic_write_file(work / "COMPLETED", "tfrecord");  // whichever it is, as seqio does
     if (is_there(folder)) {
       const fs::path old = folder.string() + ".old";
       remove_tree(old);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "data/examples/peers.h"
+#include "data/tasks/cache_folder.h"
 #include "data/tasks/task.h"
 
 namespace quintet::data {
@@ -25,6 +26,9 @@ struct CacheOptions {
           max_shards = 0;  // files: as many as the source's, within these; 0: no limit
   int64_t base_seed = 0;
   bool enable_char_counts = false;
+  CacheFormat format = CacheFormat::tfrecord;
+  int64_t group_size =
+      0;  // records of an ArrayRecord's chunk; 0: the number of files, as seqio has it
   int threads = 1;
   int64_t memory_bytes = int64_t{1} << 30;  // of this process, for examples in flight
   Peers peers = {};                         // that make the cache together; they see the same files

@@ -32,9 +32,17 @@ SplitToFiles split_to_files(const Arguments& a) {
 }
 
 FileOptions file_options(const Arguments& a) {
+  const auto positive = [&](const char* name) {
+    const auto value = a.get<int64_t>(name);
+    QT_CHECK(value > 0, "{}: expected 1 or more, found {}", a.where(name).text, value);
+    return value;
+  };
   return {.on_bad_example = a.get<OnBadExample>("on_bad_example"),
           .skip_header_lines = a.get<int64_t>("skip_header_lines"),
-          .max_line_bytes = a.get<int64_t>("max_line_bytes")};
+          .max_line_bytes = a.get<int64_t>("max_line_bytes"),
+          .cycle_length = positive("cycle_length"),
+          .block_length = positive("block_length"),
+          .performs_internal_shuffling = a.get_or<bool>("performs_internal_shuffling", false)};
 }
 
 /// Parameters of every source of files, and `more`.
@@ -46,7 +54,9 @@ std::vector<Param> file_params(std::vector<Param> more = {}) {
                                {"max_line_bytes", options.max_line_bytes},
                                {"num_input_examples", nullptr},
                                {"caching_permitted", true},
-                               {"file_shuffle_buffer_size", nullptr}};
+                               {"file_shuffle_buffer_size", nullptr},
+                               {"cycle_length", options.cycle_length},
+                               {"block_length", options.block_length}};
   params.insert(params.end(), more.begin(), more.end());
   return params;
 }
@@ -272,17 +282,27 @@ void register_our_sources(Registry& r) {
 }  // namespace
 
 void register_sources(Registry& r) {
+  const Param internal_shuffling = {"performs_internal_shuffling", false};
   r.add("seqio.dataset_providers.TextLineDataSource", file_params(), [](const Arguments& a) {
     return gin::to_value(
         DataSourcePtr(std::make_shared<TextLineDataSource>(split_to_files(a), file_options(a))));
   });
   r.add("seqio.dataset_providers.TFExampleDataSource",
-        file_params({"feature_description", {"reader_cls", nullptr}}), [](const Arguments& a) {
+        file_params({"feature_description", {"reader_cls", nullptr}, internal_shuffling}),
+        [](const Arguments& a) {
           return gin::to_value(DataSourcePtr(std::make_shared<TFExampleDataSource>(
               split_to_files(a), feature_specs(a), file_options(a))));
         });
-  r.add("seqio.dataset_providers.FileDataSource", file_params({"read_file_fn"}),
+  r.add("seqio.dataset_providers.FileDataSource", file_params({"read_file_fn", internal_shuffling}),
         [](const Arguments& a) { return gin::to_value(make_file_source(a)); });
+  r.add("seqio.dataset_providers.ProtoDataSource",
+        file_params({"decode_proto_fn", {"reader_cls", nullptr}}), [](const Arguments& a) {
+          const auto decode = object_or_made<FileDataSource::ParseRecord>(
+              a.value("decode_proto_fn"), a.where("decode_proto_fn"),
+              "a function of bytes, such as @quintet.data.ProcessDecoder()");
+          return gin::to_value(DataSourcePtr(
+              std::make_shared<RecordDataSource>(split_to_files(a), decode, file_options(a))));
+        });
   r.add("seqio.dataset_providers.FunctionDataSource",
         {"dataset_fn", "splits", {"num_input_examples", nullptr}, {"caching_permitted", true}},
         [](const Arguments& a) { return gin::to_value(make_function_source(a)); });
@@ -316,7 +336,7 @@ void register_sources(Registry& r) {
   for (const char* name : {"FixedLenFeature", "FixedLenSequenceFeature", "VarLenFeature"})
     r.add_alias(std::string("tensorflow.io.") + name, std::string("tf.io.") + name);
   for (const char* name : {"TextLineDataSource", "TFExampleDataSource", "TfdsDataSource",
-                           "FileDataSource", "FunctionDataSource"})
+                           "ProtoDataSource", "FileDataSource", "FunctionDataSource"})
     r.add_alias(std::string("seqio.") + name, std::string("seqio.dataset_providers.") + name);
   register_our_sources(r);
 }

@@ -43,6 +43,10 @@ void register_workers(gin::Registry& r, bool allow_commands) {
   r.add("quintet.data.ProcessMetric", process_params(), [workers](const Arguments& a) {
     return gin::to_value(process_metric(workers(a), "ProcessMetric"));
   });
+  r.add("quintet.data.ProcessDecoder", process_params(), [workers](const Arguments& a) {
+    return gin::Value::object(
+        std::make_shared<const FileDataSource::ParseRecord>(process_decoder(workers(a))));
+  });
   r.add(
       "quintet.data.ProcessSource",
       process_params({{"splits", gin::list_of({"train", "validation", "test"})}}),

@@ -37,10 +37,12 @@ void append_metrics(const std::filesystem::path& file, int64_t step, const Metri
       if (record["step"].as_int() < step) text += record.raw().dump() + "\n";
   JsonText record = {{"step", step}};
   for (const auto& [name, value] : metrics) {
-    if (const Text* found = value.text())
+    if (const auto* found = value.get_if<Text>())
       record[name] = text_json(found->textdata);
+    else if (const auto* generic = value.get_if<Generic>())
+      record[name] = value_json(generic->tensor);
     else if (value.scalar() != nullptr)
-      record[name] = json_number(value);  // histograms have no form here, as in seqio
+      record[name] = json_number(value);  // the others have no form here, as in seqio
   }
   atomic_write_file(file, text + record.dump() + "\n");
 }

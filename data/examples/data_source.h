@@ -69,6 +69,8 @@ class DataSource {
   /// example of the whole.
   virtual std::shared_ptr<const Reader> open_shard(const std::string& split,
                                                    const ShardInfo& shard) const;
+  /// Whether a task may shuffle it, though its own shuffle_buffer_size is None.
+  virtual bool performs_internal_shuffling() const { return false; }
   /// Parts in which a split can be read without reading the others: its files.
   virtual int64_t num_shards(const std::string&) const { return 1; }
 };
@@ -93,27 +95,31 @@ struct FileOptions {
   OnBadExample on_bad_example = OnBadExample::fail;
   int64_t skip_header_lines = 0;
   int64_t max_line_bytes = int64_t{1} << 26;
+  int64_t cycle_length = 16;  // files that are read in turn
+  int64_t block_length = 16;  // records of each
+  bool performs_internal_shuffling = false;
 };
 
-/// Files of records that are read one by one, in seqio's order: 16 files in turn, 16 records of each.
+/// Files of records that are read one by one, in seqio's order: some files in turn, some records of each.
 class FileDataSource : public DataSource {
  public:
   /// Opens one file (sources/record_files.h).
   using OpenFile = std::function<std::shared_ptr<const class RecordFile>(const std::string& path)>;
   /// Puts a record's features into an example; an error it throws gets the record's place before it.
   using ParseRecord = std::function<void(std::string_view record, Example& out)>;
-  FileDataSource(SplitToFiles files, OnBadExample on_bad_example, OpenFile open_file,
+  FileDataSource(SplitToFiles files, const FileOptions& options, OpenFile open_file,
                  ParseRecord parse);
   std::vector<std::string> splits() const override;
   std::shared_ptr<const Reader> open(const std::string& split) const override;
   std::shared_ptr<const Reader> open_shard(const std::string& split,
                                            const ShardInfo& shard) const override;
   int64_t num_shards(const std::string& split) const override;
+  bool performs_internal_shuffling() const override { return options_.performs_internal_shuffling; }
 
  private:
   std::vector<std::string> paths(const std::string& split) const;
   SplitToFiles files_;
-  OnBadExample on_bad_example_;
+  FileOptions options_;
   OpenFile open_file_;
   ParseRecord parse_;
 };
@@ -149,15 +155,21 @@ class JsonlDataSource final : public FileDataSource {
                            FileOptions options = {});
 };
 
-/// TFRecord files of tf.Example, checksums verified. `features` (tf_example.h) says what to take and
+/// TFRecord or ArrayRecord files of anything that `parse` makes an example of.
+class RecordDataSource : public FileDataSource {
+ public:
+  RecordDataSource(SplitToFiles files, ParseRecord parse, FileOptions options = {});
+};
+
+/// TFRecord or ArrayRecord files of tf.Example, checksums verified. `features` (tf_example.h) says what to take and
 /// how; empty: everything, lists of one text as text, other lists as lists.
-class TFExampleDataSource final : public FileDataSource {
+class TFExampleDataSource final : public RecordDataSource {
  public:
   explicit TFExampleDataSource(SplitToFiles files, std::vector<FeatureSpec> features = {},
                                FileOptions options = {});
 };
 
-/// A data set that TensorFlow Datasets has prepared: TFRecord files with features.json and
+/// A data set that TensorFlow Datasets has prepared: TFRecord or ArrayRecord files with features.json and
 /// dataset_info.json. Nested features are called "answers/text". Nothing is opened before it is needed.
 class TfdsDataSource final : public DataSource {
  public:

@@ -11,9 +11,14 @@ MetricValues MetricFn::operator()(const Answers& targets, const Answers& predict
 }
 
 MetricValue::operator double() const {
-  QT_CHECK(scalar() != nullptr, "a metric gave a {} where a number is expected",
-           text() != nullptr ? "text" : "histogram");
+  QT_CHECK(scalar() != nullptr, "a metric gave a value of kind {} where a number is expected",
+           kind());
   return *scalar();
+}
+
+const char* MetricValue::kind() const {
+  constexpr const char* kKinds[] = {"number", "text", "histogram", "image", "audio", "tensor"};
+  return kKinds[value_.index()];
 }
 
 std::map<std::string, double> scalars_of(const MetricValues& metrics) {

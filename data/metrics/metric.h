@@ -12,11 +12,10 @@
 #include <variant>
 #include <vector>
 
+#include "data/examples/dataset.h"
 #include "data/metrics/answer.h"
 
 namespace quintet::data {
-
-class Example;
 
 /// seqio.metrics.Text: Markdown.
 struct Text {
@@ -29,25 +28,50 @@ struct Histogram {
   std::optional<int64_t> bins = {};
   bool operator==(const Histogram&) const = default;
 };
+/// seqio.metrics.Image: pictures of one size, encoded as PNG.
+struct Image {
+  int64_t width = 0, height = 0;
+  std::vector<std::string> pictures;
+  int64_t max_outputs = 3;
+  bool operator==(const Image&) const = default;
+};
+/// seqio.metrics.Audio: clips, encoded as WAV.
+struct Audio {
+  std::vector<std::string> clips;
+  int64_t max_outputs = 3;
+  bool operator==(const Audio&) const = default;
+};
+/// seqio.metrics.Generic: numbers for a plugin of TensorBoard, with what the plugin says of them.
+struct Generic {
+  NdArray<double> tensor;
+  std::string plugin_name, plugin_content;
+  bool operator==(const Generic&) const = default;
+};
 
 /// What a metric found: mostly a number (seqio.metrics.Scalar).
 class MetricValue {
  public:
-  MetricValue(double scalar = 0) : value_(scalar) {}                  // NOLINT: implicit
-  MetricValue(Text text) : value_(std::move(text)) {}                 // NOLINT: implicit
-  MetricValue(Histogram histogram) : value_(std::move(histogram)) {}  // NOLINT: implicit
+  MetricValue(double scalar = 0) : value_(scalar) {}  // NOLINT: implicit
+  template <typename T>
+  requires(!std::is_arithmetic_v<T>) MetricValue(T value)
+      : value_(std::move(value)) {}  // NOLINT: implicit
   /// The number; throws a usage error if it is none.
   operator double() const;  // NOLINT: implicit
-  const double* scalar() const { return std::get_if<double>(&value_); }
-  const Text* text() const { return std::get_if<Text>(&value_); }
-  const Histogram* histogram() const { return std::get_if<Histogram>(&value_); }
+  const double* scalar() const { return get_if<double>(); }
+  /// The value if it is a T, else null.
+  template <typename T>
+  const T* get_if() const {
+    return std::get_if<T>(&value_);
+  }
+  /// "number", "text", "histogram", ...
+  const char* kind() const;
   bool operator==(const MetricValue&) const = default;
   template <typename Number>
   requires std::is_arithmetic_v<Number>
   bool operator==(Number number) const { return scalar() != nullptr && *scalar() == number; }
 
  private:
-  std::variant<double, Text, Histogram> value_;
+  std::variant<double, Text, Histogram, Image, Audio, Generic> value_;
 };
 
 /// Name -> value.

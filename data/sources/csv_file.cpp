@@ -181,7 +181,7 @@ FileDataSource::ParseRecord parse_csv(CsvFormat format) {
 
 CsvDataSource::CsvDataSource(SplitToFiles files, char delimiter, bool quoted, FileOptions options)
     : FileDataSource(
-          std::move(files), options.on_bad_example,
+          std::move(files), options,
           [=](const std::string& path) {
             return open_csv_file(path, options, {delimiter, quoted});
           },

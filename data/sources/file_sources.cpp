@@ -96,9 +96,9 @@ std::vector<std::string> or_default(std::vector<std::string> names) {
 
 std::shared_ptr<const Reader> file_reader(std::vector<RecordFilePtr> files,
                                           FileDataSource::ParseRecord parse,
-                                          OnBadExample on_bad_example) {
-  return std::make_shared<FileReader>(RecordFiles(std::move(files)), std::move(parse),
-                                      on_bad_example);
+                                          const FileOptions& options) {
+  return std::make_shared<FileReader>(RecordFiles(std::move(files), options), std::move(parse),
+                                      options.on_bad_example);
 }
 
 std::optional<OnBadExample> parse_on_bad_example(std::string_view text) {
@@ -129,10 +129,10 @@ std::shared_ptr<const Reader> DataSource::open_shard(const std::string& split,
   return every_nth(open(split), shard);
 }
 
-FileDataSource::FileDataSource(SplitToFiles files, OnBadExample on_bad_example, OpenFile open_file,
+FileDataSource::FileDataSource(SplitToFiles files, const FileOptions& options, OpenFile open_file,
                                ParseRecord parse)
     : files_(std::move(files)),
-      on_bad_example_(on_bad_example),
+      options_(options),
       open_file_(std::move(open_file)),
       parse_(std::move(parse)) {}
 
@@ -166,24 +166,23 @@ std::shared_ptr<const Reader> FileDataSource::open_shard(const std::string& spli
   for (auto i = static_cast<size_t>(shard.index); i < all.size();
        i += static_cast<size_t>(shard.num_shards))
     files.push_back(open_file_(all[i]));
-  auto reader = file_reader(std::move(files), parse_, on_bad_example_);
+  auto reader = file_reader(std::move(files), parse_, options_);
   QT_CHECK_AS(ExitCode::kData, shard.num_shards > 1 || reader->size() > 0,
               "{}: no example in the files of split '{}'", reader->where(-1), split);
   return reader;
 }
 
 TextLineDataSource::TextLineDataSource(SplitToFiles files, FileOptions options)
-    : FileDataSource(std::move(files), options.on_bad_example, open_lines(options, false),
-                     parse_text) {}
+    : FileDataSource(std::move(files), options, open_lines(options, false), parse_text) {}
 
 TsvDataSource::TsvDataSource(SplitToFiles files, std::vector<std::string> field_names,
                              FileOptions options)
-    : FileDataSource(std::move(files), options.on_bad_example, open_lines(options, true),
+    : FileDataSource(std::move(files), options, open_lines(options, true),
                      parse_tsv(or_default(std::move(field_names)))) {}
 
 JsonlDataSource::JsonlDataSource(SplitToFiles files, std::vector<std::string> fields,
                                  FileOptions options)
-    : FileDataSource(std::move(files), options.on_bad_example, open_lines(options, true),
+    : FileDataSource(std::move(files), options, open_lines(options, true),
                      parse_jsonl(std::move(fields))) {}
 
 }  // namespace quintet::data

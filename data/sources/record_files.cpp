@@ -35,8 +35,9 @@ RecordFilePtr slice(RecordFilePtr file, int64_t begin, int64_t end) {
   return std::make_shared<RecordRange>(std::move(file), begin, end);
 }
 
-RecordFiles::RecordFiles(std::vector<RecordFilePtr> files)
-    : files_(std::move(files)), order_(sizes_of(files_)) {}
+RecordFiles::RecordFiles(std::vector<RecordFilePtr> files, const FileOptions& options)
+    : files_(std::move(files)),
+      order_(sizes_of(files_), options.cycle_length, options.block_length) {}
 
 std::string_view RecordFiles::read(int64_t i, std::string& buffer) const {
   const auto [file, index] = order_.at(i);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "data/examples/data_source.h"
+#include "data/sources/input_file.h"
 #include "data/sources/interleave.h"
 
 namespace quintet::data {
@@ -35,21 +36,22 @@ using RecordFilePtr = std::shared_ptr<const RecordFile>;
 /// readable file, damaged compression. Reading throws for bad UTF-8 and over-long lines.
 RecordFilePtr open_line_file(const std::string& path, const FileOptions& options,
                              bool skip_blank_lines);
-/// The records of a TFRecord file, checksums verified. A record whose length is damaged, and what
-/// lies up to the next good one, is one record that cannot be read; unless options say to skip bad
-/// examples, it is an error here.
-RecordFilePtr open_tfrecord_file(const std::string& path, const FileOptions& options);
+/// The records of a TFRecord or ArrayRecord file (array_record_file.h), whichever it is, checksums verified. A TFRecord
+/// whose length is damaged, and what lies up to the next good one, is one record that cannot be read; unless options say
+/// to skip bad examples, it is an error here.
+RecordFilePtr open_record_file(const std::string& path, const FileOptions& options);
+RecordFilePtr open_tfrecord_file(InputFile file, const FileOptions& options);
 /// Records [begin, end) of a file.
 RecordFilePtr slice(RecordFilePtr file, int64_t begin, int64_t end);
 
 /// A reader of the files' records.
 std::shared_ptr<const Reader> file_reader(std::vector<RecordFilePtr> files,
                                           FileDataSource::ParseRecord parse,
-                                          OnBadExample on_bad_example);
+                                          const FileOptions& options);
 
 class RecordFiles {
  public:
-  explicit RecordFiles(std::vector<RecordFilePtr> files);
+  explicit RecordFiles(std::vector<RecordFilePtr> files, const FileOptions& options = {});
   int64_t size() const { return order_.size(); }
   std::string_view read(int64_t i, std::string& buffer) const;
   std::vector<std::string> paths() const;

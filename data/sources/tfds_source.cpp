@@ -170,17 +170,17 @@ std::string filled_in(std::string text,
 /// A data set's folder and what its json files say.
 struct Dataset {
   fs::path folder;
-  std::string name;
+  std::string name, format = "tfrecord";
   std::vector<Split> splits;
   std::vector<FeatureSpec> features;
 
   explicit Dataset(fs::path at) : folder(std::move(at)) {
     const Json info = Json::read(folder / kInfo);
     name = info["name"].as_string();
-    const std::string format = info.has("fileFormat") ? info["fileFormat"].as_string() : "tfrecord";
-    QT_CHECK_AS(ExitCode::kData, format == "tfrecord",
-                "{}: fileFormat is '{}', only tfrecord is read; prepare the data set with "
-                "file_format='tfrecord'",
+    if (info.has("fileFormat")) format = info["fileFormat"].as_string();
+    QT_CHECK_AS(ExitCode::kData, format == "tfrecord" || format == "array_record",
+                "{}: fileFormat is '{}', only tfrecord and array_record are read; prepare the data "
+                "set with file_format='array_record'",
                 (folder / kInfo).string(), format);
     for (const Json& json : info["splits"].items()) {
       Split split{.name = json["name"].as_string(),
@@ -206,7 +206,7 @@ struct Dataset {
                       count = fmt::format("{:05}", split.lengths.size());
     return (folder / filled_in(split.files, {{"{DATASET}", name},
                                              {"{SPLIT}", split.name},
-                                             {"{FILEFORMAT}", "tfrecord"},
+                                             {"{FILEFORMAT}", format},
                                              {"{SHARD_X_OF_Y}", index + "-of-" + count},
                                              {"{SHARD_INDEX}", index},
                                              {"{NUM_SHARDS}", count}}))
@@ -276,16 +276,17 @@ std::shared_ptr<const Reader> TfdsDataSource::open_shard(const std::string& spli
   const Dataset dataset(find_dataset(name_, data_dir_));
   const std::vector<Part> parts = parts_of(dataset, slice_of(split));
   if (std::ssize(parts) < shard.num_shards) return DataSource::open_shard(split, shard);
+  const FileOptions options{.on_bad_example = on_bad_example_};
   std::vector<RecordFilePtr> files;
   for (auto i = static_cast<size_t>(shard.index); i < parts.size();
        i += static_cast<size_t>(shard.num_shards)) {
     const Part& part = parts[i];
-    auto file = open_tfrecord_file(part.path, {.on_bad_example = on_bad_example_});
+    auto file = open_record_file(part.path, options);
     QT_CHECK_AS(ExitCode::kData, file->size() == part.length, "{}: holds {} examples, {} says {}",
                 part.path, file->size(), kInfo, part.length);
     files.push_back(slice(std::move(file), part.begin, part.end));
   }
-  return file_reader(std::move(files), ExampleParser(dataset.features), on_bad_example_);
+  return file_reader(std::move(files), ExampleParser(dataset.features), options);
 }
 
 }  // namespace quintet::data

@@ -73,8 +73,8 @@ int64_t find_records(const InputFile& file, std::vector<int64_t>& starts) {
 
 class TfRecordFile final : public RecordFile {
  public:
-  TfRecordFile(const std::string& path, const FileOptions& options)
-      : file_(path), index_(file_, "tfrecord", [&](std::vector<int64_t>& starts) {
+  TfRecordFile(InputFile file, const FileOptions& options)
+      : file_(std::move(file)), index_(file_, "tfrecord", [&](std::vector<int64_t>& starts) {
           // An index with damage in it must not be kept as if there were none.
           const int64_t damage = find_records(file_, starts);
           if (damage >= 0 && options.on_bad_example.most == 0) fail_at(damage, starts);
@@ -116,15 +116,18 @@ class TfRecordFile final : public RecordFile {
 
 }  // namespace
 
-RecordFilePtr open_tfrecord_file(const std::string& path, const FileOptions& options) {
-  return std::make_shared<TfRecordFile>(path, options);
+RecordFilePtr open_tfrecord_file(InputFile file, const FileOptions& options) {
+  return std::make_shared<TfRecordFile>(std::move(file), options);
 }
+
+RecordDataSource::RecordDataSource(SplitToFiles files, ParseRecord parse, FileOptions options)
+    : FileDataSource(
+          std::move(files), options,
+          [=](const std::string& path) { return open_record_file(path, options); },
+          std::move(parse)) {}
 
 TFExampleDataSource::TFExampleDataSource(SplitToFiles files, std::vector<FeatureSpec> features,
                                          FileOptions options)
-    : FileDataSource(
-          std::move(files), options.on_bad_example,
-          [=](const std::string& path) { return open_tfrecord_file(path, options); },
-          ExampleParser(std::move(features))) {}
+    : RecordDataSource(std::move(files), ExampleParser(std::move(features)), options) {}
 
 }  // namespace quintet::data

@@ -110,16 +110,19 @@ class CachedSource final : public DataSource {
     QT_CHECK_AS(ExitCode::kData, !specs.empty(), "{}: lists no feature", file.string());
     std::vector<std::string> paths;
     const int64_t count = info["num_shards"].as_int();
+    const bool arrays =
+        fs::exists(folder_ / cache_records_file(split, 0, count, CacheFormat::array_record));
+    const CacheFormat format = arrays ? CacheFormat::array_record : CacheFormat::tfrecord;
     for (int64_t i = 0; i < count; ++i) {
-      paths.push_back((folder_ / cache_records_file(split, i, count)).string());
+      paths.push_back((folder_ / cache_records_file(split, i, count, format)).string());
       QT_CHECK_AS(ExitCode::kData, fs::exists(paths.back()),
                   "{}: is missing, the cache has {} files; cache the task again", paths.back(),
                   count);
     }
     const FileOptions options{.on_bad_example = on_bad_example_};
     return FileDataSource(
-        {{split, std::move(paths)}}, on_bad_example_,
-        [options](const std::string& path) { return open_tfrecord_file(path, options); },
+        {{split, std::move(paths)}}, options,
+        [options](const std::string& path) { return open_record_file(path, options); },
         [parse = ExampleParser(std::move(specs)), renamed, features = features_](
             std::string_view record, Example& out) {
           parse(record, out);
@@ -157,8 +160,10 @@ fs::path cache_info_file(const fs::path& folder, const std::string& split) {
 fs::path cache_stats_file(const fs::path& folder, const std::string& split) {
   return folder / ("stats." + split + ".json");
 }
-std::string cache_records_file(const std::string& split, int64_t index, int64_t count) {
-  return fmt::format("{}.tfrecord-{:05}-of-{:05}", split, index, count);
+std::string cache_records_file(const std::string& split, int64_t index, int64_t count,
+                               CacheFormat format) {
+  return fmt::format("{}.{}-{:05}-of-{:05}", split,
+                     format == CacheFormat::tfrecord ? "tfrecord" : "array_record", index, count);
 }
 
 CacheOrigin cache_origin(const std::string& task, const Features& features) {

@@ -1,5 +1,5 @@
 #pragma once
-// seqio's offline caches: a folder of a task with {split}.tfrecord-00000-of-00016, info.{split}.json
+// seqio's offline caches: a folder of a task with {split}.tfrecord-00000-of-00016 (or .array_record), info.{split}.json
 // (number of files, dtype and shape of the features), stats.{split}.json and COMPLETED, which is written
 // last. Source of names and forms: seqio/utils.py, seqio/beam_utils.py.
 //
@@ -26,7 +26,9 @@ std::filesystem::path cache_info_file(const std::filesystem::path& folder,
                                       const std::string& split);
 std::filesystem::path cache_stats_file(const std::filesystem::path& folder,
                                        const std::string& split);
-std::string cache_records_file(const std::string& split, int64_t index, int64_t count);
+enum class CacheFormat { tfrecord, array_record };
+std::string cache_records_file(const std::string& split, int64_t index, int64_t count,
+                               CacheFormat format = CacheFormat::tfrecord);
 
 /// What made a cache of ours: quintet.json beside seqio's files, which seqio does not look at.
 struct CacheOrigin {

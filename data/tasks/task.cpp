@@ -166,14 +166,14 @@ StreamPtr Task::shuffled(StreamPtr stream, const Preprocess& preprocess,
                          const std::shared_ptr<const ReadOrder>& order,
                          const StreamOptions& options) const {
   if (!options.shuffle) return stream;
-  QT_CHECK(config_.shuffle_buffer_size.has_value(),
+  const std::optional<int64_t> buffer = config_.shuffle_buffer_size;
+  QT_CHECK(buffer.has_value() || config_.source->performs_internal_shuffling(),
            "task '{}': shuffling is forbidden, as its shuffle_buffer_size is None; set shuffle = "
            "False",
            name());
-  if (*config_.shuffle_buffer_size == 1 || !makes_several_of_one(preprocess, order)) return stream;
+  if (buffer.value_or(1) == 1 || !makes_several_of_one(preprocess, order)) return stream;
   constexpr uint32_t kShuffle = 0x5bffe1;  // no number of an epoch
-  return shuffle_stream(std::move(stream), *config_.shuffle_buffer_size,
-                        fold_in(key_from_seed(options.seed), kShuffle));
+  return shuffle_stream(std::move(stream), *buffer, fold_in(key_from_seed(options.seed), kShuffle));
 }
 
 Answer Task::postprocess(const Answer& decoded, const Example& example, bool is_target) const {

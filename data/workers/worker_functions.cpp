@@ -27,13 +27,38 @@ JsonText example_json(const Example& example) {
   return json;
 }
 
+std::string bytes_of(const Json& json) {
+  const auto bytes = from_base64(json.as_string());
+  QT_CHECK_AS(ExitCode::kData, bytes.has_value(), "{}: expected base64", json.path());
+  return *bytes;
+}
+
+/// A number, or lists of as many numbers or lists each.
+NdArray<double> tensor_of(const Json& json) {
+  NdArray<double> tensor;
+  if (!json.is_array()) {
+    tensor.values = {json.as_double()};
+    return tensor;
+  }
+  for (const Json& item : json.items()) {
+    const NdArray<double> part = tensor_of(item);
+    if (tensor.shape.empty())
+      tensor.shape = part.shape, tensor.shape.insert(tensor.shape.begin(), 0);
+    QT_CHECK_AS(ExitCode::kData,
+                std::equal(part.shape.begin(), part.shape.end(), tensor.shape.begin() + 1,
+                           tensor.shape.end()),
+                "{}: its items have different shapes", json.path());
+    tensor.values.insert(tensor.values.end(), part.values.begin(), part.values.end());
+  }
+  if (tensor.shape.empty()) tensor.shape = {0};
+  tensor.shape.front() = static_cast<int64_t>(json.size());
+  return tensor;
+}
+
 Value feature_of(const Json& json) {
   Value value;
-  if (json.is_object() && json.size() == 1 && json.has(kBytes) && json[kBytes].is_string()) {
-    const auto bytes = from_base64(json[kBytes].as_string());
-    QT_CHECK_AS(ExitCode::kData, bytes.has_value(), "{}: expected base64", json.path());
-    return *bytes;
-  }
+  if (json.is_object() && json.size() == 1 && json.has(kBytes) && json[kBytes].is_string())
+    return bytes_of(json[kBytes]);
   QT_CHECK_AS(ExitCode::kData, to_feature(json.raw(), value),
               "{}: a feature is a text, a number, a list of them, or a grid of numbers",
               json.path());
@@ -166,6 +191,41 @@ class ProcessSource final : public DataSource {
   std::vector<std::string> splits_;
 };
 
+std::vector<std::string> files_of(const Json& json) {
+  std::vector<std::string> files;
+  for (const Json& item : json.items()) files.push_back(bytes_of(item));
+  return files;
+}
+
+/// The values of seqio.metrics (worker_functions.h).
+MetricValue metric_value_of(const Json& json) {
+  if (json.is_string()) return Text{json.as_string()};
+  if (!json.is_object()) return json.as_double();
+  const auto integer = [&](const char* name, int64_t otherwise) {
+    if (!json.has(name)) return otherwise;
+    QT_CHECK_AS(ExitCode::kData, json[name].as_int() > 0, "{}: expected 1 or more",
+                json[name].path());
+    return json[name].as_int();
+  };
+  if (json.has("histogram")) {
+    Histogram histogram{json["histogram"].as_doubles(), {}};
+    if (json.has("bins")) histogram.bins = integer("bins", 0);
+    return histogram;
+  }
+  if (json.has("image"))
+    return Image{.width = json["width"].as_int(),
+                 .height = json["height"].as_int(),
+                 .pictures = files_of(json["image"]),
+                 .max_outputs = integer("max_outputs", Image{}.max_outputs)};
+  if (json.has("audio"))
+    return Audio{.clips = files_of(json["audio"]),
+                 .max_outputs = integer("max_outputs", Audio{}.max_outputs)};
+  Generic generic{{}, json["plugin_name"].as_string(), ""};
+  if (json.has("plugin_content")) generic.plugin_content = bytes_of(json["plugin_content"]);
+  generic.tensor = tensor_of(json["tensor"]);
+  return generic;
+}
+
 JsonText answers_json(const Answers& answers) {
   JsonText json = JsonText::array();
   for (const Answer& answer : answers) json.push_back(answer_json(answer));
@@ -197,12 +257,21 @@ MetricFn process_metric(WorkersPtr workers, std::string name) {
     about.with("targets", answers_json(targets)).with("predictions", answers_json(predictions));
     about.ask([&](const Json& answer, const auto&) {
       for (const auto& [metric, value] : answer["metrics"].members())
-        values[metric] = value.is_string() ? MetricValue(Text{value.as_string()})
-                                           : MetricValue(value.as_double());
+        values.insert_or_assign(metric, metric_value_of(value));
     });
     return values;
   };
   return {std::move(name), compute};
+}
+
+FileDataSource::ParseRecord process_decoder(WorkersPtr workers) {
+  return [workers = std::move(workers)](std::string_view record, Example& out) {
+    Conversation about(*workers);
+    about.with("record", {{kBytes, base64(record)}});
+    about.ask([&](const Json& answer, const Workers::ReadBytes& read) {
+      out.items() = about.example(answer["example"], read).items();
+    });
+  };
 }
 
 DataSourcePtr process_source(WorkersPtr workers, std::vector<std::string> splits) {

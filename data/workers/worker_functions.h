@@ -5,8 +5,12 @@
 //   preprocessor   {"example": {..}, "sequence_length": {..}, "seed": 1}  ->  {"examples": [{..}, ..]}
 //   postprocessor  {"output": .., "example": {..}, "is_target": true}     ->  {"output": ..}
 //   metric         {"targets": [..], "predictions": [..]}                 ->  {"metrics": {"name": 0.5}}
+//                  a value is also a text, or one of {"histogram": [..], "bins": 30}, {"image": ["PNG as base64"],
+//                  "width": 2, "height": 3, "max_outputs": 3}, {"audio": ["WAV as base64"], "max_outputs": 3} and
+//                  {"tensor": [[..]], "plugin_name": "..", "plugin_content": "base64"}, as seqio.metrics has them
 //   source         {"split": "train"}                                     ->  {"size": 100}
 //                  {"split": "train", "index": 7}                         ->  {"example": {..}}
+//   decoder        {"record": {"base64": ".."}}                           ->  {"example": {..}}
 //
 // Features are texts, numbers, lists of them and grids; bytes that are no text {"base64": ".."}.
 // With format tf_example a request has "format": "tf_example", and the place of each example, there
@@ -28,5 +32,7 @@ PostprocessFn process_postprocessor(WorkersPtr workers);
 MetricFn process_metric(WorkersPtr workers, std::string name);
 /// Examples by index, so that shuffling and positions are those of any other source.
 DataSourcePtr process_source(WorkersPtr workers, std::vector<std::string> splits);
+/// One example of each record of files.
+FileDataSource::ParseRecord process_decoder(WorkersPtr workers);
 
 }  // namespace quintet::data

@@ -53,14 +53,19 @@ tensorboard::Event event_at(int64_t step) {
 }
 
 /// The event's one value, shown by one of TensorBoard's plugins; returns its tensor, to be filled.
-tensorboard::Tensor& add_value(tensorboard::Event& event, std::string_view tag, const char* plugin,
-                               tensorboard::DataClass data_class, tensorboard::DataType dtype) {
+tensorboard::Tensor& add_value(tensorboard::Event& event, std::string_view tag,
+                               const EventFile::Plugin& plugin, tensorboard::DataClass data_class,
+                               tensorboard::DataType dtype, std::span<const int64_t> shape = {}) {
   tensorboard::Summary::Value& value = *event.mutable_summary()->add_value();
   value.set_tag(tag.data(), tag.size());
-  value.mutable_metadata()->mutable_plugin_data()->set_plugin_name(plugin);
-  value.mutable_metadata()->set_data_class(data_class);
+  auto& data = *value.mutable_metadata()->mutable_plugin_data();
+  data.set_plugin_name(plugin.name);
+  if (!plugin.content.empty()) data.set_content(plugin.content);
+  if (data_class != tensorboard::DATA_CLASS_UNKNOWN)
+    value.mutable_metadata()->set_data_class(data_class);
   value.mutable_tensor()->set_dtype(dtype);
-  value.mutable_tensor()->mutable_tensor_shape();
+  auto& sizes = *value.mutable_tensor()->mutable_tensor_shape();
+  for (const int64_t size : shape) sizes.add_dim()->set_size(size);
   return *value.mutable_tensor();
 }
 
@@ -112,14 +117,14 @@ void EventFile::append(const tensorboard::Event& event) {
 
 void EventFile::scalar(std::string_view tag, int64_t step, double number) {
   tensorboard::Event event = event_at(step);
-  add_value(event, tag, "scalars", tensorboard::DATA_CLASS_SCALAR, tensorboard::DT_FLOAT)
+  add_value(event, tag, {"scalars", ""}, tensorboard::DATA_CLASS_SCALAR, tensorboard::DT_FLOAT)
       .add_float_val(static_cast<float>(number));
   append(event);
 }
 
 void EventFile::text(std::string_view tag, int64_t step, std::string_view markdown) {
   tensorboard::Event event = event_at(step);
-  add_value(event, tag, "text", tensorboard::DATA_CLASS_TENSOR, tensorboard::DT_STRING)
+  add_value(event, tag, {"text", ""}, tensorboard::DATA_CLASS_TENSOR, tensorboard::DT_STRING)
       .add_string_val(markdown.data(), markdown.size());
   append(event);
 }
@@ -128,11 +133,41 @@ void EventFile::histogram(std::string_view tag, int64_t step, std::span<const do
                           int64_t buckets) {
   const std::vector<double> rows = histogram_rows(values, buckets);
   tensorboard::Event event = event_at(step);
+  add_value(event, tag, {"histograms", ""}, tensorboard::DATA_CLASS_TENSOR, tensorboard::DT_DOUBLE,
+            std::array{buckets, int64_t{3}})
+      .set_tensor_content(rows.data(), rows.size() * sizeof(double));
+  append(event);
+}
+
+void EventFile::images(std::string_view tag, int64_t step, int64_t width, int64_t height,
+                       const std::vector<std::string>& pictures) {
+  std::vector<std::string> all = {std::to_string(width), std::to_string(height)};
+  all.insert(all.end(), pictures.begin(), pictures.end());
+  blobs(tag, step, {"images", ""}, std::array{std::ssize(all)}, all);
+}
+
+void EventFile::audio(std::string_view tag, int64_t step, const std::vector<std::string>& clips) {
+  std::vector<std::string> all;
+  for (const std::string& clip : clips) all.insert(all.end(), {clip, ""});  // no label
+  constexpr const char* kWav = "\x10\x0b";  // AudioPluginData.encoding
+  blobs(tag, step, {"audio", kWav}, std::array{std::ssize(clips), std::ptrdiff_t{2}}, all);
+}
+
+void EventFile::tensor(std::string_view tag, int64_t step, const Plugin& plugin,
+                       std::span<const int64_t> shape, std::span<const double> values) {
+  const std::vector<float> numbers(values.begin(), values.end());
+  tensorboard::Event event = event_at(step);
+  add_value(event, tag, plugin, tensorboard::DATA_CLASS_UNKNOWN, tensorboard::DT_FLOAT, shape)
+      .set_tensor_content(numbers.data(), numbers.size() * sizeof(float));
+  append(event);
+}
+
+void EventFile::blobs(std::string_view tag, int64_t step, const Plugin& plugin,
+                      std::span<const int64_t> shape, std::span<const std::string> blobs) {
+  tensorboard::Event event = event_at(step);
   tensorboard::Tensor& tensor =
-      add_value(event, tag, "histograms", tensorboard::DATA_CLASS_TENSOR, tensorboard::DT_DOUBLE);
-  for (const int64_t size : {buckets, int64_t{3}})
-    tensor.mutable_tensor_shape()->add_dim()->set_size(size);
-  tensor.set_tensor_content(rows.data(), rows.size() * sizeof(double));
+      add_value(event, tag, plugin, tensorboard::DATA_CLASS_UNKNOWN, tensorboard::DT_STRING, shape);
+  for (const std::string& blob : blobs) tensor.add_string_val(blob);
   append(event);
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// TensorBoard event files, as TensorFlow 2's summary writer makes them: scalars, texts and
-// histograms.
+// TensorBoard event files, as TensorFlow 2's summary writer makes them: scalars, texts,
+// histograms, images, audio and tensors for other plugins.
 //
 //   EventFile events(model_dir / "train", resumed_step);
 //   events.scalar("loss", step, 2.5);
@@ -40,6 +40,18 @@ class EventFile {
   /// Numbers counted in `buckets` equal parts of their range.
   void histogram(std::string_view tag, int64_t step, std::span<const double> values,
                  int64_t buckets = 30);
+  /// PNG files of one size.
+  void images(std::string_view tag, int64_t step, int64_t width, int64_t height,
+              const std::vector<std::string>& pictures);
+  /// WAV files.
+  void audio(std::string_view tag, int64_t step, const std::vector<std::string>& clips);
+  /// A plugin of TensorBoard, and what it says of its data.
+  struct Plugin {
+    std::string name, content;
+  };
+  /// float32.
+  void tensor(std::string_view tag, int64_t step, const Plugin& plugin,
+              std::span<const int64_t> shape, std::span<const double> values);
   /// Hands everything to the system; also done by itself every 64 KiB. Throws kDisk.
   void flush();
   /// Flushes and closes; some file systems report an error only then. Nothing is written
@@ -48,6 +60,8 @@ class EventFile {
   const std::filesystem::path& path() const { return file_.path(); }
 
  private:
+  void blobs(std::string_view tag, int64_t step, const Plugin& plugin,
+             std::span<const int64_t> shape, std::span<const std::string> blobs);
   void append(const tensorboard::Event& event);
   File file_;
   std::string pending_;

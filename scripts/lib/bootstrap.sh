@@ -21,6 +21,7 @@ header google/protobuf/message_lite.h libprotobuf-dev
 command protoc protobuf-compiler
 header zlib.h zlib1g-dev
 header zstd.h libzstd-dev
+header highwayhash/c_bindings.h libhighwayhash-dev
 header re2/re2.h libre2-dev
 header unicode/normalizer2.h libicu-dev
 header hdf5/serial/hdf5.h libhdf5-dev

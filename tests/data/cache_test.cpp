@@ -61,6 +61,21 @@ class Caches : public testing::FileTest {
   std::vector<std::string> lines_;
 };
 
+TEST_F(Caches, HaveTheSameExamplesInEitherFormat) {
+  const Task task = tsv_task("task", lines_);
+  write_cache(task, options("tfrecord"));
+  for (const int64_t group_size : {0, 1}) {
+    const std::string name = fmt::format("of-{}", group_size);
+    CacheOptions arrays = options(name, 2);
+    arrays.format = CacheFormat::array_record;
+    arrays.group_size = group_size;
+    EXPECT_EQ(write_cache(task, arrays), 501);
+    EXPECT_TRUE(fs::exists(folder_ / name / "task/train.array_record-00002-of-00003"));
+    EXPECT_FALSE(fs::exists(folder_ / name / "task/train.tfrecord-00002-of-00003"));
+    EXPECT_EQ(read_all(task, cached(name)), read_all(task, cached("tfrecord")));
+  }
+}
+
 TEST_F(Caches, HoldEveryExampleOnceInAnotherOrder) {
   const Task task = tsv_task("a:b", lines_);
   EXPECT_EQ(write_cache(task, options("c")), 501);

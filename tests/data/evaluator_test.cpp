@@ -207,24 +207,27 @@ TEST_F(EvaluatorTest, PeersShareTheBatchesAndAllHaveTheResults) {
   }
 }
 
-TEST_F(EvaluatorTest, TextsAndHistogramsAreMetricsToo) {
-  const MetricFn shown{
-      "shown", PredictMetric([](const Answers&, const Answers&) -> MetricValues {
-        return {{"number", 0.5}, {"text", Text{"# a"}}, {"spread", Histogram{{1, 2}, 3}}};
-      })};
+TEST_F(EvaluatorTest, ValuesOfAnyKindAreMetricsToo) {
+  const MetricFn shown{"shown", PredictMetric([](const Answers&, const Answers&) -> MetricValues {
+                         return {{"number", 0.5},
+                                 {"text", Text{"# a"}},
+                                 {"spread", Histogram{{1, 2}, 3}},
+                                 {"grid", Generic{{{2, 1}, {0.5, 2}}, "mine", ""}}};
+                       })};
   const auto provider = task("values", {{"a", "a"}}, {shown});
   const auto judge = evaluator(*provider);
   const auto outputs = judge->evaluate(echo(), never);
   const MetricValues& got = outputs->front().metrics;
-  EXPECT_EQ(*got.at("text").text(), Text{"# a"});
-  EXPECT_EQ(got.at("spread").histogram()->values.size(), 2u);
+  EXPECT_EQ(*got.at("text").get_if<Text>(), Text{"# a"});
+  EXPECT_EQ(got.at("spread").get_if<Histogram>()->values.size(), 2u);
   EXPECT_EQ(scalars_of(got), (std::map<std::string, double>{{"number", 0.5}}));
   message_of(ExitCode::kUsage, [&] { (void)static_cast<double>(got.at("text")); });
-  // As seqio's JSONLogger: histograms are left out.
+  // As seqio's JSONLogger: histograms, images and audio are left out.
   JsonLogger(folder_, 0).write(7, outputs->front());
   const auto records = lines("values-metrics.jsonl");
   ASSERT_EQ(records.size(), 1u);
-  EXPECT_EQ(records[0].raw().dump(), R"({"step":7,"number":0.5,"text":"# a"})");
+  EXPECT_EQ(records[0].raw().dump(),
+            R"({"step":7,"grid":[[0.5],[2.0]],"number":0.5,"text":"# a"})");
 }
 
 TEST_F(EvaluatorTest, PostprocessesTargetsOnceWithTheirExample) {

@@ -339,7 +339,7 @@ TEST(PlainText, ScoresOfTexts) {
 TEST(PlainText, AConfusionMatrixCountsWhatIsNoClass) {
   const auto matrix = metrics::confusion_matrix({"no", "yes"});
   const MetricValues got = matrix({"no", "yes", "yes", "no"}, {"no", " no", "maybe", "no"});
-  const Text* text = got.at("confusion_matrix").text();
+  const Text* text = got.at("confusion_matrix").get_if<Text>();
   ASSERT_NE(text, nullptr);
   EXPECT_EQ(text->textdata,
             "\n| target \\ predicted | no | yes | other |\n|---|---|---|---|\n| no | 2 | 0 | 0 |\n"

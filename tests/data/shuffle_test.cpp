@@ -221,6 +221,20 @@ TEST_F(ShuffledTask, NoneForbidsShuffling) {
         "shuffle_buffer_size"));
 }
 
+TEST_F(ShuffledTask, NoneIsAllowedWhereTheSourceShuffles) {
+  const std::string bindings =
+      "seqio.Task.shuffle_buffer_size = None\n"
+      "seqio.Task.source = @seqio.FileDataSource()\n"
+      "seqio.FileDataSource.read_file_fn = @tf.data.TextLineDataset\n"
+      "seqio.FileDataSource.split_to_filepattern = {'train': '" +
+      write("lines.txt", "one\ntwo\nthree\n") + "'}\n";
+  EXPECT_TRUE(contains(message_of(ExitCode::kUsage, [&] { adjacent(*task_of(bindings, "")); }),
+                       "shuffling is forbidden"));
+  const auto task =
+      task_of(bindings + "seqio.FileDataSource.performs_internal_shuffling = True\n", "");
+  EXPECT_NE(task->stream({.shuffle = true, .seed = 1}), nullptr);
+}
+
 TEST_F(ShuffledTask, NeedsNoBufferWhereEveryExampleStaysOne) {
   const auto task = task_of("", "");
   const StreamPtr stream = task->stream({.shuffle = true, .seed = 1});

@@ -75,6 +75,38 @@ seqio.TaskRegistry.tasks = [@file/seqio.Task(), @records/seqio.Task(), @numbers/
   EXPECT_EQ(examples("tfds", "rest").size(), 4u);
 }
 
+TEST_F(GinTasks, FilesAreReadInTheOrderThatIsAskedFor) {
+  for (const char* name : {"a", "b", "c"}) {
+    std::string lines;
+    for (int i = 0; i < 5; ++i) lines += fmt::format("{}{}\n", name, i);
+    write(fmt::format("{}.txt", name), lines);
+  }
+  const auto read = [&](const std::string& bindings) {
+    const auto tasks = tasks_of(R"(
+seqio.Feature.vocabulary = @seqio.ByteVocabulary()
+seqio.Task.output_features = {'targets': @seqio.Feature()}
+seqio.Task.name = 'lines'
+seqio.Task.source = @seqio.TextLineDataSource()
+seqio.TextLineDataSource.split_to_filepattern = {'train': ')" +
+                                folder_.string() + R"(/*.txt'}
+seqio.TaskRegistry.tasks = [@seqio.Task()]
+)" + bindings);
+    StreamPtr stream =
+        tasks.get("lines")->tasks().at(0)->raw_stream({.split = "train", .epochs = 1});
+    std::string all;
+    for (const Example& example : collect(*stream)) all += example.text("text");
+    return all;
+  };
+  EXPECT_EQ(read("seqio.TextLineDataSource.block_length = 2"), "a0a1b0b1c0c1a2a3b2b3c2c3a4b4c4");
+  EXPECT_EQ(read("seqio.TextLineDataSource.cycle_length = 1"), "a0a1a2a3a4b0b1b2b3b4c0c1c2c3c4");
+  EXPECT_EQ(
+      read("seqio.TextLineDataSource.cycle_length = 2\nseqio.TextLineDataSource.block_length = 1"),
+      "a0b0a1b1a2b2a3b3a4b4c0c1c2c3c4");
+  EXPECT_TRUE(contains(
+      message_of(ExitCode::kUsage, [&] { read("seqio.TextLineDataSource.cycle_length = 0"); }),
+      "expected 1 or more, found 0"));
+}
+
 /// Span corruption over text files, a task written in gin, on bytes.
 TEST_F(GinTasks, PretrainWithSpanCorruptionOnTextFiles) {
   std::string text;

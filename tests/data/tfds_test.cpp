@@ -2,8 +2,11 @@
 #include <cstring>
 
 #include "data/examples/data_source.h"
+#include "data/sources/array_record_file.h"
 #include "data/sources/tfds_splits.h"
+#include "runtime/base/files/read_file.h"
 #include "runtime/base/formats/json.h"
+#include "tests/data/files.h"
 #include "tests/data/gin_tasks.h"
 #include "tests/data/rows.h"
 
@@ -32,6 +35,44 @@ TEST(Tfds, SplitsAreReadInItsOrder) {
     ++rows;
   }
   EXPECT_GT(rows, 5);
+}
+
+using TfdsFiles = testing::FileTest;
+
+TEST_F(TfdsFiles, OfArrayRecordsHoldTheSame) {
+  const fs::path from = kFolder / "tiny_questions/1.2.0", to = folder_ / "tiny_questions/1.2.0";
+  fs::create_directories(to);
+  for (const auto& entry : fs::directory_iterator(from)) {
+    std::string name = entry.path().filename().string();
+    const size_t format = name.find(".tfrecord-");
+    if (format == std::string::npos) {
+      fs::copy(entry.path(), to);
+      continue;
+    }
+    const RecordFilePtr records = open_record_file(entry.path().string(), {});
+    int64_t i = 0;
+    std::string buffer;
+    write_array_record(to / name.replace(format, 10, ".array_record-"), 1,
+                       [&](std::string& record) {
+                         if (i == records->size()) return false;
+                         record = records->read(i++, buffer);
+                         return true;
+                       });
+  }
+  std::string info = read_file(to / "dataset_info.json");
+  const std::string was = "\"fileFormat\": \"tfrecord\"";
+  ASSERT_NE(info.find(was), std::string::npos);
+  std::ofstream(to / "dataset_info.json")
+      << info.replace(info.find(was), was.size(), "\"fileFormat\": \"array_record\"");
+  const auto texts = [](const fs::path& folder) {
+    StreamPtr stream =
+        read_stream(TfdsDataSource("tiny_questions", folder.string()).open("train"), {.epochs = 1});
+    std::vector<std::string> all;
+    for (const Example& example : collect(*stream)) all.push_back(to_string(example));
+    return all;
+  };
+  EXPECT_EQ(texts(folder_), texts(kFolder));
+  EXPECT_FALSE(texts(folder_).empty());
 }
 
 TEST(Tfds, FeaturesAreThoseOfItsJson) {

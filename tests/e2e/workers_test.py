@@ -2,7 +2,9 @@
 
 import json
 import os
+import pathlib
 import re
+import struct
 import sys
 
 import e2e
@@ -28,12 +30,20 @@ def preprocess(example, sequence_length, seed):
     copies = 2 if example["inputs"] == "twice" else 1
     return [dict(example, inputs=f"{{example['inputs']}} {{noise}} {{sequence_length.get('inputs')}}", targets=example["targets"].upper())] * copies
 
+class Grid:  # as seqio.metrics.Generic has it, which is known by its name
+    class metadata:
+        class plugin_data: plugin_name, content = "mine", b"xy"
+    tensor = [[0.5], [2]]
+Grid.__name__ = "Generic"
+
 def postprocess(output, example, is_target):
     return {{"text": output, "is_target": is_target, "length": len(example["targets"])}}
 
 def metric(targets, predictions):
     assert all(target["is_target"] for target in targets) and not any(p["is_target"] for p in predictions)
-    return {{"count": len(targets), "lengths": sum(t["length"] for t in targets) / 2, "note": "said by metric"}}
+    return {{"count": len(targets), "lengths": sum(t["length"] for t in targets) / 2, "note": "said by metric",
+            "spread": quintet_worker.Histogram([1, 2, 3]), "picture": quintet_worker.Image([[[[255, 0, 0], [0.0, 1.0, 0.5]]]]),
+            "sound": quintet_worker.Audio([[[0.5], [-2.0]]], 8000), "grid": Grid()}}
 
 def wrong(example):
     text = example["inputs"]
@@ -55,7 +65,10 @@ def answers_file():
     import os
     return max(int(fd) for fd in os.listdir("/proc/self/fd") if os.path.exists("/proc/self/fd/" + fd) and "pipe" in os.readlink("/proc/self/fd/" + fd))
 
-quintet_worker.run({{"preprocess": preprocess, "postprocess": postprocess, "metric": metric, "wrong": wrong,
+def decode(record):
+    return {{"inputs": "record %d" % int(record.strip(b"\\xff\\xfe")), "targets": "x"}}
+
+quintet_worker.run({{"decode": decode, "preprocess": preprocess, "postprocess": postprocess, "metric": metric, "wrong": wrong,
                     "source": {{"train": Squares(), "validation": Squares()}}}}[sys.argv[1]])
 """
 
@@ -111,6 +124,37 @@ def test_a_preprocessor_keeps_drops_and_multiplies_in_any_number_of_processes(fo
     assert "a line of the user's own" in one.err
     assert len({line.split()[2] for line in inputs[3:]}) > 50, inputs
     assert one.out == shown(gin, "--gin.data.ProcessPreprocessor.format='tf_example'", lengths).out
+
+
+def test_records_of_any_kind_are_decoded(folder):
+    def record(data):  # a TFRecord; its checksums by the CRC-32C of the framing
+        length = struct.pack("<Q", len(data))
+        return length + struct.pack("<I", masked(length)) + data + struct.pack("<I", masked(data))
+
+    def masked(data):
+        crc = 0xFFFFFFFF
+        for byte in data:
+            crc ^= byte
+            for _ in range(8):
+                crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+        crc ^= 0xFFFFFFFF
+        return (crc >> 15 | crc << 17) + 0xA282EAD8 & 0xFFFFFFFF
+
+    (folder / "rows.bin").write_bytes(b"".join(record(b"\xff%d\xfe" % i) for i in range(20)))
+    gin = task(folder, [], source="ProtoDataSource").removeprefix("--gin_file=")
+    text = pathlib.Path(gin).read_text().replace("@data.ProtoDataSource()", "@seqio.ProtoDataSource()")
+    pathlib.Path(gin).write_text(text + f"""
+seqio.ProtoDataSource.split_to_filepattern = {{'train': '{folder}/rows.bin', 'validation': '{folder}/rows.bin'}}
+seqio.ProtoDataSource.decode_proto_fn = @data.ProcessDecoder()
+data.ProcessDecoder.command = ['{sys.executable}', '{folder}/functions.py', 'decode']
+""")
+    for format in "json", "tf_example":
+        made = shown(f"--gin_file={gin}", f"--gin.data.ProcessDecoder.format='{format}'").out
+        inputs = re.findall('inputs: "record ([^"]*)"', made)
+        assert inputs == [str(i) for i in range(20)], made
+    (folder / "rows.bin").write_bytes(record(b"none"))
+    failed = shown(f"--gin_file={gin}", expect=3)
+    assert "rows.bin: record 0 (byte 0)" in failed.err and "ValueError" in failed.err, failed.err
 
 
 def test_examples_have_the_same_features_in_both_formats(folder):
@@ -180,8 +224,10 @@ def test_training_resumes_and_evaluates_with_ones_own_functions(folder):
     assert "--allow_commands" in refused.err and "config.gin" in refused.err, refused.err
     quintet("generate", f"--model_dir={folder}/whole", "a")
     for run in "whole", "one":
-        found = quintet("eval", f"--model_dir={folder}/{run}", "--split=validation", "--allow_commands")
+        found = quintet("eval", f"--model_dir={folder}/{run}", "--split=validation", "--allow_commands", f"--output_dir={folder}/{run}-eval")
         assert json.loads(found.out) == {"step": 6, "task": "mine", "examples": 40, "count": 40.0, "lengths": 77.0}, found
+        logged, = (folder / f"{run}-eval").rglob("mine-metrics.jsonl")
+        assert json.loads(logged.read_text())["grid"] == [[0.5], [2.0]], logged.read_text()
 
 
 e2e.run(globals())

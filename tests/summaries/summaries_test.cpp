@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <cmath>
 #include <fstream>
 
 #include "runtime/base/check.h"
+#include "runtime/base/files/read_file.h"
 #include "runtime/base/formats/json.h"
 #include "runtime/base/formats/tfrecord.h"
 #include "runtime/metrics/event.pb.h"
@@ -123,6 +125,37 @@ TEST_F(Summaries, HistogramsAreThoseOfTensorBoard) {
     ASSERT_EQ(got.size(), want.size()) << row.path();
     for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-12) << row.path() << i;
   }
+}
+
+TEST_F(Summaries, ImagesAudioAndTensorsHaveTensorFlowsForm) {
+  EventFile events(folder_);
+  events.images("i", 3, 2, 1, {"png a", "png b"});
+  events.audio("a", 3, {"wav"});
+  events.tensor("g", 3, {"mine", "xy"}, std::array{int64_t{2}, int64_t{1}}, std::array{1.5, -2.0});
+  events.flush();
+  std::vector<std::string> found;
+  const std::string bytes = read_file(events.path());
+  for (std::string_view rest = bytes; const auto record = next_tfrecord(rest, "events");) {
+    tensorboard::Event event;
+    ASSERT_TRUE(event.ParseFromArray(record->data(), static_cast<int>(record->size())));
+    for (const auto& value : event.summary().value()) {
+      const auto& plugin = value.metadata().plugin_data();
+      std::string text = fmt::format("{} {} {}", event.step(), value.tag(), plugin.plugin_name());
+      for (const char byte : plugin.content()) text += fmt::format(" {}", int{byte});
+      text += " |";
+      for (const auto& size : value.tensor().tensor_shape().dim())
+        text += fmt::format(" {}", size.size());
+      text += " |";
+      for (const std::string& blob : value.tensor().string_val()) text += " '" + blob + "'";
+      EXPECT_FALSE(value.metadata().has_data_class());
+      found.push_back(text);
+    }
+  }
+  // What tf.summary.image, audio and write leave (TensorFlow 2.21, TensorBoard 2.21).
+  EXPECT_EQ(found, (std::vector<std::string>{"3 i images | 4 | '2' '1' 'png a' 'png b'",
+                                             "3 a audio 16 11 | 1 2 | 'wav' ''",
+                                             "3 g mine 120 121 | 2 1 |"}));
+  EXPECT_EQ(read_event_file(events.path()).back().histogram, (std::vector<double>{1.5, -2}));
 }
 
 TEST_F(Summaries, TwoWritersOfOneFolderDoNotShareAFile) {
