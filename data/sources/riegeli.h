@@ -1,7 +1,7 @@
 #pragma once
 // Chunks of records in a Riegeli file, the form below ArrayRecord. Blocks of 64 KiB begin with a header that says
 // where the chunk at hand begins and ends; a chunk has a header with HighwayHash checksums, and is compressed as a
-// whole. Source: riegeli's doc/riegeli_records_file_format.md.
+// whole. Source: riegeli's specification of its records file format.
 //
 //   RiegeliWriter writer("a.array_record");
 //   const int64_t begin = writer.add(records);
