@@ -45,7 +45,7 @@ std::vector<std::string> some_records() {
 }
 
 TEST(ArrayRecords, AreReadAsTheyWereWritten) {
-  const fs::path folder = fixture_root() / "array_record";
+  const fs::path folder = ::quintet::testing::fixture_root() / "array_record";
   if (!fs::exists(folder)) GTEST_SKIP() << "no " << folder;
   const Json json = Json::read(folder / "files.json");
   std::vector<std::string> all;
