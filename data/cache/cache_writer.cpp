@@ -10,7 +10,7 @@
 #include "data/examples/random.h"
 #include "data/examples/tf_example.h"
 #include "data/reading/read_order.h"
-#include "data/sources/array_record_file.h"
+#include "data/sources/array_record/array_record_file.h"
 #include "data/tasks/cache_folder.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files/atomic_file.h"

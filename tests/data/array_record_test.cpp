@@ -1,8 +1,8 @@
 // ArrayRecord files: those that array_record wrote (tests/oracles/gen_array_record.py), and our own.
 #include "data/examples/base64.h"
 #include "data/examples/random.h"
-#include "data/sources/array_record_file.h"
-#include "data/sources/riegeli.h"
+#include "data/sources/array_record/array_record_file.h"
+#include "data/sources/array_record/riegeli.h"
 #include "runtime/base/formats/json.h"
 #include "tests/data/files.h"
 #include "tests/harness/fixtures.h"

@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "data/examples/data_source.h"
-#include "data/sources/array_record_file.h"
+#include "data/sources/array_record/array_record_file.h"
 #include "data/sources/tfds_splits.h"
 #include "runtime/base/files/read_file.h"
 #include "runtime/base/formats/json.h"

@@ -1,11 +1,11 @@
-#include "data/sources/array_record_file.h"
+#include "data/sources/array_record/array_record_file.h"
 
 #include <algorithm>
 #include <memory>
 #include <numeric>
 
-#include "data/sources/array_record.pb.h"
-#include "data/sources/riegeli.h"
+#include "data/sources/array_record/array_record.pb.h"
+#include "data/sources/array_record/riegeli.h"
 #include "runtime/base/check.h"
 
 namespace quintet::data {

@@ -1,4 +1,4 @@
-#include "data/sources/riegeli.h"
+#include "data/sources/array_record/riegeli.h"
 
 #include <highwayhash/c_bindings.h>
 #include <zstd.h>
