@@ -41,8 +41,9 @@ std::vector<std::string> labels_of(const FinetuneFlags& flags, const FinetuneDat
 
 FinetunePlan finetune_plan(const FinetuneFlags& flags, const FinetuneData& data, int64_t emb_dim) {
   constexpr int64_t kMostInputs = 1024, kMostTargets = 512, kBatchTokens = 8192;
-  constexpr int64_t kEpochs = 10, kMostEpochs = 100;
-  const int64_t least_steps = emb_dim < kNarrow ? 6000 : 2000;
+  constexpr int64_t kLeastEpochs = 10, kEpochs = 80, kMostEpochs = 100;
+  const bool narrow = emb_dim < kNarrow;
+  const int64_t least_steps = narrow ? 6000 : 2000, most_steps = narrow ? 8000 : 2000;
   const FinetuneSplit& train = data.train;
   FinetunePlan plan;
   const auto length = [](const std::vector<int64_t>& lengths, double share, int64_t most) {
@@ -56,7 +57,8 @@ FinetunePlan finetune_plan(const FinetuneFlags& flags, const FinetuneData& data,
   plan.batch_size = flags.batch_size.value_or(
       flags.batch_tokens ? fits : std::min(fits, std::max(rows / 60, std::min<int64_t>(rows, 8))));
   const int64_t epoch = (rows + plan.batch_size - 1) / plan.batch_size;
-  const int64_t steps = std::clamp(least_steps, kEpochs * epoch, kMostEpochs * epoch);
+  const int64_t steps = std::clamp(std::clamp(kEpochs * epoch, least_steps, most_steps),
+                                   kLeastEpochs * epoch, kMostEpochs * epoch);
   plan.steps = flags.steps.value_or(
       flags.epochs ? std::max<int64_t>(1, std::llround(*flags.epochs * static_cast<double>(epoch)))
                    : steps);

@@ -83,7 +83,7 @@ def test_classes_frozen_parts_and_the_best_checkpoint(folder):
 def test_defaults_fit_the_model_and_the_examples(folder):
     """Batches and their number by the examples, the highest learning rate by the model's width."""
     width = json.loads((BYT5 / "config.json").read_text())["d_model"]
-    narrow, steps = min(16, max(1, 512 / width) ** 2), 6000 if width < 512 else 2000
+    narrow, steps = min(16, max(1, 512 / width) ** 2), (6000, 8000) if width < 512 else (2000, 2000)
 
     def bindings(count, *flags):
         write_jsonl(folder / "many.jsonl", [(f"{i:09} is a question", f"answer {i:09}") for i in range(count)])
@@ -95,8 +95,8 @@ def test_defaults_fit_the_model_and_the_examples(folder):
     rates = [one["peak_value"] for one in (few, bindings(20, "--optimizer=adamw"), bindings(20, "--lora_rank=2"))]
     assert all(abs(rate / expected - 1) < 1e-5 for rate, expected in zip(rates, (0.001 * narrow, 0.0003 * narrow, 0.001))), rates
     assert few["BATCH_SIZE"] == 8 and 100 <= few["TRAIN_STEPS"] < 400, few  # 100 epochs
-    assert 8 <= some["BATCH_SIZE"] <= 10 and some["TRAIN_STEPS"] == steps, some
-    assert many["BATCH_SIZE"] > 100 and many["TRAIN_STEPS"] == steps, many
+    assert 8 <= some["BATCH_SIZE"] <= 10 and some["TRAIN_STEPS"] == steps[0], some
+    assert many["BATCH_SIZE"] > 100 and many["TRAIN_STEPS"] == steps[1], many
     assert bindings(600, "--epochs=2")["TRAIN_STEPS"] < 200
 
 
