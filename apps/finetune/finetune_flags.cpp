@@ -106,8 +106,8 @@ void add_training_flags(CLI::App& app, FinetuneFlags& flags) {
   constexpr const char* kGroup = "Training";
   app.add_option(
          "--epochs", flags.epochs,
-         "passes over the training examples; default: those of 2000 batches, of a model narrower "
-         "than 512 80, but of 6000 to 8000 batches; at least 10, at most 100")
+         "passes over the training examples; default: as many as 2000 batches are, for a model "
+         "narrower than 512 80, or as many as 6000 to 8000 batches are; at least 10, at most 100")
       ->group(kGroup)
       ->check(CLI::PositiveNumber);
   app.add_option("--steps", flags.steps, "instead of --epochs: batches")

@@ -91,7 +91,7 @@ def test_defaults_fit_the_model_and_the_examples(folder):
                         f"--output_dir={folder / 'run'}", "--dry_run", *flags).out
         return {name.strip(): float(value) for name, value in re.findall(r"^( *BATCH_SIZE| *TRAIN_STEPS|  peak_value) = (.*)$", shown, re.M)}
 
-    few, some, many = bindings(20), bindings(600), bindings(12000)
+    few, some, many = bindings(20), bindings(600), bindings(20000)
     rates = [one["peak_value"] for one in (few, bindings(20, "--optimizer=adamw"), bindings(20, "--lora_rank=2"))]
     assert all(abs(rate / expected - 1) < 1e-5 for rate, expected in zip(rates, (0.001 * narrow, 0.0003 * narrow, 0.001))), rates
     assert few["BATCH_SIZE"] == 8 and 100 <= few["TRAIN_STEPS"] < 400, few  # 100 epochs
