@@ -1,4 +1,5 @@
-// `quintet data show TASK`, `quintet data lengths TASK`, `quintet data list`, `quintet data batches TASK`: what a model will be given.
+// `quintet data show TASK`, `quintet data lengths TASK`, `quintet data list`, `quintet data batches TASK`: what a model will be given;
+// `quintet data prepare NAME`: what TFDS prepares.
 
 #include <unistd.h>
 
@@ -14,6 +15,16 @@
 #include "runtime/gin/command_line.h"
 
 namespace quintet {
+namespace {
+
+/// What --tfds_data_dir bound; empty: nothing.
+std::string data_dir_of(const gin::Config& config) {
+  const gin::Value* bound = config.query("seqio.dataset_providers.TfdsDataSource.tfds_data_dir");
+  return bound == nullptr ? "" : gin::as<std::string>(*bound, {"--tfds_data_dir"});
+}
+
+}  // namespace
+
 int run_data(std::span<char* const> arguments) {
   std::vector<std::string> args(arguments.begin(), arguments.end());
   const gin::CommandLine gin_line = extract_data_command_line(args);
@@ -24,6 +35,7 @@ int run_data(std::span<char* const> arguments) {
   CommandLine cli("data", "Shows a task's examples: raw, preprocessed and packed.",
                   "quintet data list\n"
                   "quintet data show number_words --num=2\n"
+                  "quintet data prepare glue/cola --from=CoLA\n"
                   "quintet data show my_task --gin_file=my_task.gin "
                   "--task_feature_lengths=inputs=64,targets=32");
   CLI::App& app = cli.app();
@@ -40,6 +52,7 @@ int run_data(std::span<char* const> arguments) {
   if (options.json) refuse_flags(app, {"--most_ids"}, "--format=json prints all ids");
 
   GinSession session(gin_line, {}, {.macros = {"TASK_FEATURE_LENGTHS"}, .needs_all = false});
+  if (flags.what == "prepare") return prepare_dataset(flags, data_dir_of(session.config())), 0;
   if (flags.what == "list") return list_tasks(session.tasks(), flags.format), 0;
   QT_CHECK(!flags.name.empty(), "quintet data {}: which task? 'quintet data list' lists them",
            flags.what);

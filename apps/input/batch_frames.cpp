@@ -58,6 +58,12 @@ void refuse_flags_of_others(const CLI::App& app, std::string_view what) {
                  {"task", "--split", "--task_feature_lengths", "--shuffle", "--seed", "--no_pack",
                   "--best_fit", "--use_cached"},
                  "is about one task, and 'quintet data list' lists all");
+  if (what == "prepare")
+    refuse_flags(app,
+                 {"--split", "--task_feature_lengths", "--shuffle", "--seed", "--no_pack",
+                  "--best_fit", "--use_cached"},
+                 "is about one task, and 'quintet data prepare' writes a whole data set");
+  if (what != "prepare") refuse_flags(app, {"--from"}, "is for 'quintet data prepare'");
   if (what != "show") refuse_flags(app, {"--num", "--most_ids"}, "is for 'quintet data show'");
   if (what != "lengths")
     refuse_flags(app, {"--length_percentiles", "--length_example_count"},

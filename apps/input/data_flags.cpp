@@ -5,6 +5,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "apps/flags/command_line.h"
+#include "data/prepare/prepare.h"
+#include "data/sources/tfds_splits.h"
+#include "runtime/base/check.h"
+
 namespace quintet {
 
 void list_tasks(const data::TaskRegistry& tasks, const ResultFormat& format) {
@@ -28,12 +33,44 @@ void list_tasks(const data::TaskRegistry& tasks, const ResultFormat& format) {
         "-: the task's data or vocabulary is not here (--tfds_data_dir, VOCABULARY in gin)\n");
 }
 
+void prepare_dataset(const DataFlags& flags, const std::string& data_dir) {
+  if (flags.name.empty()) {
+    for (const data::ArchiveDataset& one : data::archive_datasets()) {
+      flags.format.print_object(
+          nlohmann::ordered_json{{"dataset", one.name()}, {"files", one.files}}.dump());
+      flags.format.print_text(fmt::format("{:<22} {}\n", one.name(), one.files));
+    }
+    return;
+  }
+  QT_CHECK(!flags.from.empty(),
+           "quintet data prepare {}: --from=FOLDER is missing, the folder in "
+           "which its archive was unpacked",
+           flags.name);
+  const data::Prepared prepared =
+      data::prepare(flags.name, flags.from, data::tfds_directory(data_dir));
+  for (const auto& [split, examples] : prepared.examples) {
+    flags.format.print_object(nlohmann::ordered_json{{"dataset", flags.name},
+                                                     {"split", split},
+                                                     {"examples", examples},
+                                                     {"folder", prepared.folder.string()}}
+                                  .dump());
+    flags.format.print_text(fmt::format("{}: {} examples of {}\n", flags.name, examples, split));
+  }
+  flags.format.print_text(fmt::format("prepared in {}\n", prepared.folder.string()));
+}
+
 void DataFlags::add_to(CLI::App& app) {
   app.add_option("what", what,
-                 "show, lengths, list, or batches: for libquintet.so, which starts this")
+                 "show, lengths, list, prepare, or batches: for libquintet.so, which starts this")
       ->required()
-      ->check(CLI::IsMember({"show", "lengths", "list", "batches"}));
-  app.add_option("task", name, "task or mixture (for show, lengths and batches)");
+      ->check(CLI::IsMember({"show", "lengths", "list", "prepare", "batches"}));
+  app.add_option("task", name,
+                 "task or mixture (for show, lengths and batches); a data set of TFDS, such as "
+                 "glue/cola (for prepare; without it, all that can be prepared are listed)");
+  app.add_option("--from", from,
+                 "for prepare: folder of the data set's unpacked archive; it is written to "
+                 "--tfds_data_dir")
+      ->transform(mapped_path);
   app.add_option("--split", options.split, "split of the data set")->capture_default_str();
   app.add_option("--num", options.num, "number of examples and rows to show")
       ->capture_default_str()

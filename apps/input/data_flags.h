@@ -19,9 +19,13 @@ struct DataFlags {
   BatchFlags batches;
   data::LengthOptions length_statistics;
   bool padded = false;
+  std::string from;  // of prepare
 
   void add_to(CLI::App& app);
 };
+
+/// `quintet data prepare NAME --from=FOLDER`: into `data_dir`, empty: TFDS's own.
+void prepare_dataset(const DataFlags& flags, const std::string& data_dir);
 
 /// A line for each: its splits in a column of their own on a terminal, behind a tab elsewhere.
 void list_tasks(const data::TaskRegistry& tasks, const ResultFormat& format);

@@ -53,15 +53,9 @@ fs::path newest_version(const fs::path& folder, const std::string& pattern) {
 }
 
 /// "glue/cola:2.0.0" below a directory; an empty name: the directory itself.
-fs::path find_dataset(const std::string& name, std::string data_dir) {
-  if (data_dir.empty())
-    if (const char* set = std::getenv("TFDS_DATA_DIR")) data_dir = set;
-  if (data_dir.empty()) {
-    const char* home = std::getenv("HOME");
-    data_dir = std::string(home == nullptr ? "" : home) + "/tensorflow_datasets";
-  }
+fs::path find_dataset(const std::string& name, const std::string& data_dir) {
   const size_t colon = std::min(name.find(':'), name.size());
-  const fs::path folder = fs::path(local_path(data_dir)) / name.substr(0, colon);
+  const fs::path folder = tfds_directory(data_dir) / name.substr(0, colon);
   fs::path found = fs::exists(folder / kInfo)
                        ? folder
                        : newest_version(folder, name.substr(std::min(colon + 1, name.size())));
@@ -237,6 +231,16 @@ std::vector<Part> parts_of(const Dataset& dataset, const std::string& text) {
 }
 
 }  // namespace
+
+fs::path tfds_directory(std::string data_dir) {
+  if (data_dir.empty())
+    if (const char* set = std::getenv("TFDS_DATA_DIR")) data_dir = set;
+  if (data_dir.empty()) {
+    const char* home = std::getenv("HOME");
+    data_dir = std::string(home == nullptr ? "" : home) + "/tensorflow_datasets";
+  }
+  return local_path(data_dir);
+}
 
 TfdsDataSource::TfdsDataSource(std::string tfds_name, std::string tfds_data_dir, Splits splits,
                                OnBadExample on_bad_example)

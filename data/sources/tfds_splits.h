@@ -4,6 +4,7 @@
 // the even one).
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
@@ -16,6 +17,9 @@ struct TfdsSlice {
   int64_t begin, end;
   bool operator==(const TfdsSlice&) const = default;
 };
+
+/// Where data sets lie: `data_dir`; if it is empty, $TFDS_DATA_DIR, else ~/tensorflow_datasets.
+std::filesystem::path tfds_directory(std::string data_dir);
 
 /// `sizes`: examples of each split. Throws kData for an unknown split, a usage error for bad grammar.
 std::vector<TfdsSlice> parse_tfds_split(const std::string& text,
