@@ -39,7 +39,7 @@ std::vector<Row> read_rows(const fs::path& file) {
 }
 
 /// A task: its columns by the names of the features, and the names of the labels.
-struct Task {
+struct GlueTask {
   std::string config, subfolder;
   std::vector<std::pair<std::string, std::string>> texts;
   std::string label_column;
@@ -76,7 +76,7 @@ class Table {
 };
 
 /// A label by its name or number; a number where there are no names.
-Value label_of(const Task& task, const std::string& text, const std::string& where) {
+Value label_of(const GlueTask& task, const std::string& text, const std::string& where) {
   const auto named = std::ranges::find(task.labels, text);
   if (named != task.labels.end()) return int64_t{named - task.labels.begin()};
   const char* const end = text.data() + text.size();
@@ -93,10 +93,12 @@ Value label_of(const Task& task, const std::string& text, const std::string& whe
   return static_cast<int64_t>(number);
 }
 
-Value no_label(const Task& task) { return task.labels.empty() ? Value(-1.0) : Value(int64_t{-1}); }
+Value no_label(const GlueTask& task) {
+  return task.labels.empty() ? Value(-1.0) : Value(int64_t{-1});
+}
 
 /// Rows that are too short are left out, but counted.
-void add_table(const Task& task, const Table& table, const TfdsWriter::Add& add,
+void add_table(const GlueTask& task, const Table& table, const TfdsWriter::Add& add,
                const std::function<bool(size_t row)>& wanted = {}) {
   for (size_t row = 0; row < table.size(); ++row) {
     if (wanted && !wanted(row)) continue;
@@ -119,7 +121,7 @@ void add_table(const Task& task, const Table& table, const TfdsWriter::Add& add,
   }
 }
 
-ArchiveDataset dataset_of(const Task& task, std::string files) {
+ArchiveDataset dataset_of(const GlueTask& task, std::string files) {
   std::vector<std::pair<std::string, tfds::Feature>> features = {{"idx", tfds::scalar("int32")}};
   for (const auto& [feature, column] : task.texts) features.emplace_back(feature, tfds::text());
   features.emplace_back(
@@ -134,7 +136,7 @@ ArchiveDataset dataset_of(const Task& task, std::string files) {
 }
 
 /// Splits that are files of their own: split, file.
-ArchiveDataset of_tables(Task task,
+ArchiveDataset of_tables(GlueTask task,
                          const std::vector<std::pair<std::string, std::string>>& splits) {
   std::vector<std::string> files;
   for (const auto& [split, file] : splits) files.push_back(task.subfolder + "/" + file);
@@ -151,18 +153,18 @@ ArchiveDataset of_tables(Task task,
   return made;
 }
 
-ArchiveDataset of_three(Task task) {
+ArchiveDataset of_three(GlueTask task) {
   return of_tables(std::move(task),
                    {{"train", "train.tsv"}, {"validation", "dev.tsv"}, {"test", "test.tsv"}});
 }
 
 /// MRPC, as Microsoft publishes it: a list of ids divides its one file into training and validation.
 ArchiveDataset mrpc() {
-  const Task task{.config = "mrpc",
-                  .subfolder = "MRPC",
-                  .texts = {{"sentence1", "#1 String"}, {"sentence2", "#2 String"}},
-                  .label_column = "Quality",
-                  .labels = {"not_equivalent", "equivalent"}};
+  const GlueTask task{.config = "mrpc",
+                      .subfolder = "MRPC",
+                      .texts = {{"sentence1", "#1 String"}, {"sentence2", "#2 String"}},
+                      .label_column = "Quality",
+                      .labels = {"not_equivalent", "equivalent"}};
   ArchiveDataset made = dataset_of(
       task, "MRPC/msr_paraphrase_train.txt, MRPC/mrpc_dev_ids.tsv, MRPC/msr_paraphrase_test.txt");
   for (const bool validation : {false, true})
@@ -178,7 +180,7 @@ ArchiveDataset mrpc() {
              return one != nullptr && two != nullptr && ids.contains({*one, *two}) == validation;
            });
          }});
-  Task test = task;
+  GlueTask test = task;
   test.label_column.clear();  // its labels are not TFDS's
   made.splits.push_back(
       {"test", [test](const fs::path& from, const TfdsWriter::Add& add) {

@@ -50,5 +50,6 @@ std::filesystem::path archive_file(const std::filesystem::path& from, const std:
 
 std::vector<ArchiveDataset> glue_datasets();
 std::vector<ArchiveDataset> squad_datasets();
+std::vector<ArchiveDataset> super_glue_datasets();
 
 }  // namespace quintet::data

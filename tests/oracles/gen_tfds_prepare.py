@@ -18,6 +18,7 @@ import tensorflow_datasets as tfds
 from tensorflow_datasets.core.utils import gcs_utils
 from tensorflow_datasets.datasets.squad import squad_dataset_builder
 from tensorflow_datasets.text import glue
+from tensorflow_datasets.text import super_glue
 
 WORDS = "the cat sat on a mat while rain fell over seven quiet hills and nobody said “why” naïvely".split()
 gcs_utils._is_gcs_disabled = True
@@ -84,6 +85,53 @@ def write_glue(folder, text):
   path = folder / "MRPC" / "msr_paraphrase_train.txt"
   path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
   table(folder / "MRPC" / "mrpc_dev_ids.tsv", None, [row[1:3] for row in pairs[::4]])
+
+
+def write_super_glue(folder, text):
+  sentence, number = text.sentence, lambda: int(text.rng.integers(0, 9))
+
+  def wsc(i):
+    whole = "The cat of Anna sat on the mat. She was warm."
+    spans = [("The cat of Anna.", 0), ("the cat", 0), ("Anna", 3), ("the\nmat", 6)]
+    name, place = spans[i % len(spans)]
+    return {"text": whole, "target": {"span1_text": name, "span1_index": place, "span2_text": "She", "span2_index": 8}}
+
+  tasks = {
+      "BoolQ": (lambda i: {"question": sentence(), "passage": sentence()}, (True, False)),
+      "CB": (lambda i: {"premise": sentence(), "hypothesis": sentence()}, ("entailment", "contradiction", "neutral")),
+      "COPA": (lambda i: {"premise": sentence(), "choice1": sentence(), "choice2": sentence(), "question": text.choice(["cause", "effect"])}, (0, 1)),
+      "RTE": (lambda i: {"premise": sentence(), "hypothesis": sentence()}, ("entailment", "not_entailment")),
+      "WiC": (lambda i: {"word": "cat", "sentence1": sentence(), "sentence2": sentence(), **{name: number() for name in ("start1", "start2", "end1", "end2")}}, (True, False)),
+      "WSC": (wsc, (True, False)),
+  }
+
+  def lines(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row, ensure_ascii=text.rng.random() < 0.5) + "\n" for row in rows))
+
+  for name, (row, labels) in tasks.items():
+    for part in "train", "val", "test":
+      lines(folder / name / f"{part}.jsonl",
+            [{**row(i), "idx": i, **({} if part == "test" else {"label": text.choice(labels)})} for i in range(13)])
+  lines(folder / "AX-b" / "AX-b.jsonl", [{"sentence1": sentence(), "sentence2": sentence(), "idx": i, "label": "entailment"} for i in range(5)])
+  lines(folder / "AX-g" / "AX-g.jsonl", [{"premise": sentence(), "hypothesis": sentence(), "idx": i, "label": "not_entailment"} for i in range(5)])
+  for part in "train", "val", "test":
+    lines(folder / "MultiRC" / f"{part}.jsonl", [
+        {"idx": i, "passage": {"text": sentence(), "questions": [
+            {"question": sentence(), "idx": 10 * i + q, "answers": [
+                {"text": sentence(), "idx": 100 * i + 10 * q + a, **({} if part == "test" else {"label": int(text.rng.integers(0, 2))})} for a in range(3)]}
+            for q in range(2)]}} for i in range(4)])
+    rows = []
+    for i in range(4):
+      words = sentence().split()
+      whole, entities, at = "“naïve” " + " ".join(words), [], len("“naïve” ")
+      for word in words:
+        entities.append({"start": at, "end": at + len(word) - 1})
+        at += len(word) + 1
+      answers = {} if part == "test" else {"answers": [{"start": e["start"], "end": e["end"], "text": whole[e["start"]:e["end"] + 1]} for e in entities[:2]]}
+      rows.append({"idx": i, "source": "daily", "passage": {"text": whole, "entities": entities},
+                   "qas": [{"idx": 10 * i + q, "query": "@placeholder " + sentence(), **answers} for q in range(2)]})
+    lines(folder / "ReCoRD" / f"{part}.jsonl", rows)
 
 
 def write_squad(folder, text):
@@ -171,9 +219,10 @@ def main():
   archives = arguments.out / "archives"
   write_glue(archives / "glue", Text(arguments.seed))
   write_squad(archives / "squad", Text(arguments.seed + 1))
+  write_super_glue(archives / "super_glue", Text(arguments.seed + 2))
   datasets = {}
   with tempfile.TemporaryDirectory() as folder:
-    for cls, archive in (glue.Glue, "glue"), (squad_dataset_builder.Builder, "squad"):
+    for cls, archive in (glue.Glue, "glue"), (super_glue.SuperGlue, "super_glue"), (squad_dataset_builder.Builder, "squad"):
       for config in cls.BUILDER_CONFIGS:
         builder = builder_of(cls, config.name, archives / archive, folder)
         builder.download_and_prepare()
