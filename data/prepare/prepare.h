@@ -48,6 +48,7 @@ Prepared prepare(const std::string& name, const std::filesystem::path& from,
 std::filesystem::path archive_file(const std::filesystem::path& from, const std::string& subfolder,
                                    const std::string& file);
 
+std::vector<ArchiveDataset> cnn_dailymail_datasets();
 std::vector<ArchiveDataset> glue_datasets();
 std::vector<ArchiveDataset> squad_datasets();
 std::vector<ArchiveDataset> super_glue_datasets();

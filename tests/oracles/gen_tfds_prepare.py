@@ -7,6 +7,7 @@ Reference: tensorflow-datasets 4.9.10. Run with $ORACLE_ENVS/seqio/bin/python ge
 gen_tfds_prepare.py --check DATA_DIR --out DIR/tfds_prepare reads by TFDS what `quintet data prepare` made, and compares.
 """
 import argparse
+import hashlib
 import json
 import os
 import pathlib
@@ -17,6 +18,7 @@ import numpy as np
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core.utils import gcs_utils
 from tensorflow_datasets.datasets.squad import squad_dataset_builder
+from tensorflow_datasets.summarization import cnn_dailymail
 from tensorflow_datasets.text import glue
 from tensorflow_datasets.text import super_glue
 
@@ -155,6 +157,24 @@ def write_squad(folder, text):
       (folder / f"{part}-{version}.json").write_text(json.dumps({"version": version, "data": articles}))
 
 
+def write_cnn_dailymail(folder, text):
+  for part in "train", "val", "test":
+    addresses = [f"http://news.example/{part}/{i}.html" for i in range(6)]
+    path = folder / "url_lists" / f"all_{part}.txt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(addresses) + "\n")
+    for i, address in enumerate(addresses):
+      lines = [text.sentence().capitalize() + end for end in (".", "", " \u2019", "\u00a0", "?")] + ["", "  "]
+      if i != 5:  # without highlights: left out
+        for _ in range(1 + i % 3):
+          lines += ["@highlight", "", text.sentence()]
+      name = hashlib.sha1(address.encode()).hexdigest() + ".story"
+      path = folder / ("cnn" if i % 2 else "dailymail") / "stories" / name
+      path.parent.mkdir(parents=True, exist_ok=True)
+      path.write_text("\r\n".join(lines) if i == 1 else "\n".join(lines) + "\n", newline="")
+  (folder / "cnn" / "stories" / "0123.story").write_text("Of no list.\n\n@highlight\n\nNone.\n")
+
+
 class Archive:
   """In place of TFDS's download manager: the folder in which an archive was unpacked."""
 
@@ -169,6 +189,8 @@ class Archive:
       return {name: self.download(url) for name, url in urls.items()}
     if "mrpc_dev_ids" in urls:
       return str(self.folder / "MRPC" / "mrpc_dev_ids.tsv")
+    if "drive.google" in urls:
+      return str(self.folder)
     if "bit.ly" in urls:
       return str(self.folder / "AX" / "AX.tsv")
     name = urls.rsplit("/", 1)[1]
@@ -219,14 +241,15 @@ def main():
   archives = arguments.out / "archives"
   write_glue(archives / "glue", Text(arguments.seed))
   write_squad(archives / "squad", Text(arguments.seed + 1))
+  write_cnn_dailymail(archives / "cnn_dailymail", Text(arguments.seed + 3))
   write_super_glue(archives / "super_glue", Text(arguments.seed + 2))
   datasets = {}
   with tempfile.TemporaryDirectory() as folder:
-    for cls, archive in (glue.Glue, "glue"), (super_glue.SuperGlue, "super_glue"), (squad_dataset_builder.Builder, "squad"):
-      for config in cls.BUILDER_CONFIGS:
-        builder = builder_of(cls, config.name, archives / archive, folder)
+    for cls, archive in (glue.Glue, "glue"), (super_glue.SuperGlue, "super_glue"), (squad_dataset_builder.Builder, "squad"), (cnn_dailymail.CnnDailymail, "cnn_dailymail"):
+      for config in [config.name for config in cls.BUILDER_CONFIGS] or [None]:
+        builder = builder_of(cls, config, archives / archive, folder)
         builder.download_and_prepare()
-        datasets[f"{archive}/{config.name}"] = {"archive": archive, "version": str(builder.version), **contents(builder)}
+        datasets[archive + (f"/{config}" if config else "")] = {"archive": archive, "version": str(builder.version), **contents(builder)}
   (arguments.out / "datasets.json").write_text(json.dumps(datasets, ensure_ascii=False, indent=0) + "\n")
 
 
