@@ -52,5 +52,6 @@ std::vector<ArchiveDataset> cnn_dailymail_datasets();
 std::vector<ArchiveDataset> glue_datasets();
 std::vector<ArchiveDataset> squad_datasets();
 std::vector<ArchiveDataset> super_glue_datasets();
+std::vector<ArchiveDataset> web_text_datasets();
 
 }  // namespace quintet::data

@@ -52,10 +52,34 @@ fs::path newest_version(const fs::path& folder, const std::string& pattern) {
   return best;
 }
 
+/// As TFDS calls the folders of its data sets: ThePile is the_pile.
+std::string snake_case(const std::string& name) {
+  std::string snake;
+  for (const char c : name) {
+    const bool capital = c >= 'A' && c <= 'Z';
+    if (capital && !snake.empty() && snake.back() != '/') snake += '_';
+    snake += capital ? static_cast<char>(c - 'A' + 'a') : c;
+  }
+  return snake;
+}
+
+/// The folder of versions of a data set: of its one configuration, if the name says none and there is one.
+fs::path folder_of_versions(const fs::path& folder) {
+  if (fs::exists(folder / kInfo) || !newest_version(folder, "").empty()) return folder;
+  std::vector<fs::path> configurations;
+  std::error_code missing;
+  for (const auto& entry : fs::directory_iterator(folder, missing))
+    if (entry.is_directory() && !newest_version(entry.path(), "").empty())
+      configurations.push_back(entry.path());
+  return configurations.size() == 1 ? configurations.front() : folder;
+}
+
 /// "glue/cola:2.0.0" below a directory; an empty name: the directory itself.
 fs::path find_dataset(const std::string& name, const std::string& data_dir) {
   const size_t colon = std::min(name.find(':'), name.size());
-  const fs::path folder = tfds_directory(data_dir) / name.substr(0, colon);
+  fs::path folder = tfds_directory(data_dir) / name.substr(0, colon);
+  if (!fs::exists(folder)) folder = tfds_directory(data_dir) / snake_case(name.substr(0, colon));
+  folder = folder_of_versions(folder);
   fs::path found = fs::exists(folder / kInfo)
                        ? folder
                        : newest_version(folder, name.substr(std::min(colon + 1, name.size())));

@@ -73,6 +73,13 @@ TEST_F(Prepare, MakesWhatTfdsMakes) {
   }
 }
 
+TEST_F(Prepare, TheOnlyConfigurationNeedsNoName) {
+  if (!fs::exists(kFixture)) GTEST_SKIP() << "no " << kFixture;
+  prepare("the_pile/lm", kFixture / "archives/the_pile", folder_);
+  const TfdsDataSource named("ThePile:1.0.0", folder_.string());  // as T5X's tasks call it
+  EXPECT_EQ(named.splits().size(), 3u);
+}
+
 TEST(PrepareShards, AreAsManyAsTfdsWrites) {
   constexpr int64_t kMiB = int64_t{1} << 20, kGiB = int64_t{1} << 30;
   EXPECT_EQ(tfds_num_shards(127 * kMiB, 1'000'000), 2);  // with their frames above 128 MiB

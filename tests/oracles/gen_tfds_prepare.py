@@ -1,12 +1,13 @@
 """tfds_prepare/: miniatures of published archives that we wrote in their documented layouts, and what TFDS prepares of them.
 
-Reference: tensorflow-datasets 4.9.10. Run with $ORACLE_ENVS/seqio/bin/python gen_tfds_prepare.py --out DIR/tfds_prepare.
+Reference: tensorflow-datasets 4.9.10. Run with $ORACLE_ENVS/d/bin/python gen_tfds_prepare.py --out DIR/tfds_prepare.
   archives/<name>/...   the archives, unpacked
   datasets.json         for each data set: its archive, its features.json and labels, and each split's examples in the order of TFDS's files
 
 gen_tfds_prepare.py --check DATA_DIR --out DIR/tfds_prepare reads by TFDS what `quintet data prepare` made, and compares.
 """
 import argparse
+import gzip
 import hashlib
 import json
 import os
@@ -175,6 +176,55 @@ def write_cnn_dailymail(folder, text):
   (folder / "cnn" / "stories" / "0123.story").write_text("Of no list.\n\n@highlight\n\nNone.\n")
 
 
+def write_web_text(folder, text):
+  """C4 and The Pile: TFDS makes C4 by Beam of Common Crawl, and The Pile's builder is T5X's; what they give of these is said in expected_web_text."""
+  pages = {split: [{"text": text.sentence(), "timestamp": f"2019-04-2{i % 10}T12:57:54Z", "url": f"https://page.example/{split}/{i}"} for i in range(9)]
+           for split in ("train", "validation")}
+  for split, rows in pages.items():
+    for part in range(2):
+      path = folder / "c4" / "en" / f"c4-{split}.0000{part}-of-00002.json.gz"
+      path.parent.mkdir(parents=True, exist_ok=True)
+      path.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows[part::2]).encode(), mtime=0))
+  lines = {split: [{"text": text.sentence(), "meta": {"pile_set_name": "Github"}} for _ in range(7)] for split in ("train", "val", "test")}
+  lines["train"][2]["text"] = ["one", "two"]
+  for split, rows in lines.items():
+    for part in range(2 if split == "train" else 1):
+      path = folder / "the_pile" / ("train" if split == "train" else "") / (f"0{part}.jsonl" if split == "train" else f"{split}.jsonl")
+      path.parent.mkdir(parents=True, exist_ok=True)
+      path.write_text("".join(json.dumps(row) + "\n" for row in rows[4 * part:][:4 if split == "train" else 7]))
+  return pages, lines
+
+
+def expected_web_text(pages, lines):
+  text = tfds.features.Text()
+  c4 = tfds.features.FeaturesDict({name: text for name in ("content-length", "content-type", "text", "timestamp", "url")})
+  c4_examples = {split: [(row["url"], {**row, "content-length": "", "content-type": ""}) for row in rows[0::2] + rows[1::2]] for split, rows in pages.items()}
+  pile_examples = {{"val": "validation"}.get(split, split): [(f"{i}_the_pile", {"text": "\n\n".join(row["text"]) if isinstance(row["text"], list) else row["text"]})
+                                                            for i, row in enumerate(rows)] for split, rows in lines.items()}
+  return {"c4/en": ("3.1.0", c4, c4_examples), "the_pile/lm": ("1.0.0", tfds.features.FeaturesDict({"text": text}), pile_examples)}
+
+
+def written_by_tfds(name, version, features, examples, folder):
+  """A data set of examples with their keys, by a builder of TFDS."""
+  class Writer(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+    VERSION = tfds.core.Version(version)
+    BUILDER_CONFIGS = [tfds.core.BuilderConfig(name=name.split("/")[1])]
+    pkg_dir_path = pathlib.Path(folder)
+
+    def _info(self):
+      return tfds.core.DatasetInfo(builder=self, features=features)
+
+    def _split_generators(self, dl_manager):
+      return {split: iter(rows) for split, rows in examples.items()}
+
+    def _generate_examples(self):
+      raise NotImplementedError
+  Writer.name = name.split("/")[0]
+  builder = Writer(config=name.split("/")[1], data_dir=folder)
+  builder.download_and_prepare()
+  return builder
+
+
 class Archive:
   """In place of TFDS's download manager: the folder in which an archive was unpacked."""
 
@@ -241,6 +291,7 @@ def main():
   archives = arguments.out / "archives"
   write_glue(archives / "glue", Text(arguments.seed))
   write_squad(archives / "squad", Text(arguments.seed + 1))
+  web_text = write_web_text(archives, Text(arguments.seed + 4))
   write_cnn_dailymail(archives / "cnn_dailymail", Text(arguments.seed + 3))
   write_super_glue(archives / "super_glue", Text(arguments.seed + 2))
   datasets = {}
@@ -250,6 +301,9 @@ def main():
         builder = builder_of(cls, config, archives / archive, folder)
         builder.download_and_prepare()
         datasets[archive + (f"/{config}" if config else "")] = {"archive": archive, "version": str(builder.version), **contents(builder)}
+    for name, (version, features, examples) in expected_web_text(*web_text).items():
+      builder = written_by_tfds(name, version, features, examples, folder)
+      datasets[name] = {"archive": name.split("/")[0], "version": version, **contents(builder)}
   (arguments.out / "datasets.json").write_text(json.dumps(datasets, ensure_ascii=False, indent=0) + "\n")
 
 
