@@ -316,9 +316,10 @@ Tensor DecoderOnlyModel::hidden(const HostArrays& batch, Rows rows, const Contex
   Tensor prefix;
   if (spec().inputs_bidirectional_attention && batch.contains("decoder_causal_attention"))
     prefix = rows_of(batch, rows, "decoder_causal_attention");
-  return network_.decode(rows_of(batch, rows, "decoder_input_tokens"),
-                         mask_segments(batch, "decoder_target_tokens", "decoder_segment_ids", rows),
-                         prefix, context);
+  return network_.decode(
+      rows_of(batch, rows, "decoder_input_tokens"),
+      mask_segments(batch, "decoder_target_tokens", "decoder_segment_ids", rows), prefix,
+      spec().decoder.masks_padding ? decoder_token_mask(batch, rows) : Tensor(), context);
 }
 
 std::vector<std::pair<std::string, std::string>> DecoderOnlyModel::counted_features(

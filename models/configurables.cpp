@@ -70,7 +70,7 @@ std::vector<gin::Param> with_shared(std::vector<gin::Param> own) {
 void add_model_methods(gin::Registry& registry, const std::string& model) {
   std::vector<gin::Param> predict = {
       {"num_decodes", nullptr}, {"return_all_decodes", nullptr}, {"decoder_params", nullptr}};
-  if (!model.ends_with(".DecoderOnlyModel")) predict.emplace_back("prompt_with_targets", false);
+  if (!model.ends_with("DecoderOnlyModel")) predict.emplace_back("prompt_with_targets", false);
   registry.add_method(model + ".predict_batch_with_aux", predict);
   registry.add_method(model + ".score_batch", {{"return_intermediates", false}});
 }
@@ -110,6 +110,13 @@ void add_networks(gin::Registry& registry) {
   registry.add_function(module + ".DecoderWrapper",
                         [](const TransformerConfig& c) { return DecoderOnlyModule{c}; },
                         {{"config"}});
+}
+
+gin::Value decoder_only_model(const gin::Arguments& args) {
+  auto model = std::make_shared<DecoderOnlyModel>(args.get<DecoderOnlyModule>("module").config,
+                                                  loss_options(args),
+                                                  args.get<bool>("inputs_bidirectional_attention"));
+  return gin::Value::object(configured(args, model, "vocabulary", "vocabulary"));
 }
 
 gin::Value encoder_decoder_model(const gin::Arguments& args) {
@@ -159,19 +166,16 @@ void register_models(gin::Registry& registry) {
         args.get<std::optional<DecoderParams>>("default_decoder_params").value_or(DecoderParams{});
     return model;
   });
+  std::vector<gin::Param> decoder_only =
+      with_shared({{"module"}, {"vocabulary"}, {"inputs_bidirectional_attention", false}});
+  registry.add("t5x.models.DecoderOnlyModel", decoder_only, decoder_only_model);
   for (const char* factor : {"aux_loss_factor", "router_z_loss_factor"})
-    params.emplace_back(factor, 0.0);
+    for (std::vector<gin::Param>* of : {&params, &decoder_only}) of->emplace_back(factor, 0.0);
   registry.add("t5x.contrib.moe.models.MoeEncoderDecoderModel", params, encoder_decoder_model);
-  registry.add("t5x.models.DecoderOnlyModel",
-               with_shared({{"module"}, {"vocabulary"}, {"inputs_bidirectional_attention", false}}),
-               [](const gin::Arguments& args) -> gin::Value {
-                 auto model = std::make_shared<DecoderOnlyModel>(
-                     args.get<DecoderOnlyModule>("module").config, loss_options(args),
-                     args.get<bool>("inputs_bidirectional_attention"));
-                 return gin::Value::object(configured(args, model, "vocabulary", "vocabulary"));
-               });
+  registry.add("t5x.contrib.moe.models.MoeDecoderOnlyModel", decoder_only, decoder_only_model);
   for (const std::string model : {"t5x.models.EncoderDecoderModel", "t5x.models.DecoderOnlyModel",
-                                  "t5x.contrib.moe.models.MoeEncoderDecoderModel"})
+                                  "t5x.contrib.moe.models.MoeEncoderDecoderModel",
+                                  "t5x.contrib.moe.models.MoeDecoderOnlyModel"})
     add_model_methods(registry, model);
   for (const std::string which : {"input", "output"})
     registry.add("t5x.models.get_" + which + "_vocabulary", {{"model"}},

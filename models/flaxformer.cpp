@@ -6,7 +6,6 @@ namespace {
 using gin::Arguments;
 using gin::Param;
 using gin::Registry;
-using Names = std::vector<std::string>;
 
 const std::string kT5 = "flaxformer.architectures.t5.t5_architecture.";
 const std::string kMoe = "flaxformer.architectures.moe.";
@@ -60,7 +59,8 @@ struct LayerDef {
   std::optional<MlpDef> extra_mlp;
   double dropout_rate = 0;
   bool has_relative_bias = false;  // a table of its own
-  RelativeBias bias = {};          // that, or the stack's
+  bool cross_attention = false;
+  RelativeBias bias = {};  // that, or the stack's
 };
 struct StackDef {
   int64_t num_layers = 0, num_sparse_layers = 0;
@@ -323,7 +323,9 @@ gin::Value layer(const Arguments& a, const std::string& attention) {
     check_distribution(*mlp, "truncated_normal", a.where("mlp"));
   else
     gin::as<MoeDef>(def.mlp, a.where("mlp"));
-  if (a.has("encoder_decoder_attention"))
+  def.cross_attention =
+      a.has("encoder_decoder_attention") && !a.value("encoder_decoder_attention").is_none();
+  if (def.cross_attention)
     QT_CHECK(
         a.get<AttentionDef>("encoder_decoder_attention") == def.attention,
         "{}: this network has one size, dropout rate and scale of all attention; bind what {} has",
@@ -362,8 +364,8 @@ void add_layers(Registry& r) {
 gin::Value stack(const Arguments& a) {
   expect_is(a, "scan_layers", false);
   StackDef def{.num_layers = a.get<int64_t>("num_layers"),
-               .num_sparse_layers = a.get<int64_t>("num_sparse_layers"),
-               .layout = layer_layout_from_name(a.get<std::string>("sparse_layout"))};
+               .num_sparse_layers = a.get_or<int64_t>("num_sparse_layers", 0),
+               .layout = layer_layout_from_name(a.get_or<std::string>("sparse_layout", "mixed"))};
   def.dense = made<LayerDef>(a, "layer_factory");
   if (!def.dense.has_relative_bias)
     def.dense.bias = made<RelativeBias>(a, "shared_relative_position_bias_factory");
@@ -380,8 +382,8 @@ gin::Value stack(const Arguments& a) {
   return object(def);
 }
 
-/// The sizes that T5Config has once for all layers.
-void take_layer(T5Config& c, const LayerDef& def) {
+/// The sizes that a configuration has once for all layers.
+void take_layer(LayerConfig& c, const LayerDef& def) {
   const auto mlp = def.mlp.object_as<MlpDef>();
   QT_CHECK(mlp != nullptr,
            "layer_factory: expected a layer whose mlp is a dense.MlpBlock, found {}",
@@ -414,7 +416,7 @@ void take_layer(T5Config& c, const LayerDef& def) {
       c.dropout_rate, def.attention.dropout_rate, mlp->dropout_rate);
 }
 
-SparseStack sparse_stack(const StackDef& def, const T5Config& c) {
+SparseStack sparse_stack(const StackDef& def, const LayerConfig& c) {
   SparseStack s{.num_sparse_layers = def.num_sparse_layers, .layout = def.layout};
   if (def.num_sparse_layers == 0) return s;
   const auto moe = def.sparse.mlp.object_as<MoeDef>();
@@ -453,28 +455,51 @@ Embedding embedding_of(const Arguments& a, const StackDef& encoder, const StackD
   return *encoder.embedding;
 }
 
+/// What every architecture has of its decoder: T5Config or TransformerConfig.
+template <typename Config>
+void take_decoder(Config& c, const Arguments& a, const StackDef& decoder,
+                  const Embedding& embedding) {
+  c.vocab_size = embedding.num_embeddings;
+  c.emb_dim = embedding.features;
+  c.dtype = a.get<std::string>("dtype");
+  c.logits_via_embedding = !decoder.output_logits;
+  c.masks_padding = true;
+  take_layer(c, decoder.dense);
+  if (!decoder.output_logits) return;
+  const LogitsDense& logits = *decoder.output_logits;
+  QT_CHECK(logits.features == c.vocab_size && logits.scale.value_or(c.init_scale) == c.init_scale,
+           "output_logits_factory: expected {} features and scale {}, as elsewhere in this "
+           "network, found {} and {}",
+           c.vocab_size, c.init_scale, logits.features, logits.scale.value_or(c.init_scale));
+}
+
+DecoderOnlyModule decoder_only(const Arguments& a) {
+  expect_is(a, "scan_layers", false);
+  const auto decoder = made<StackDef>(a, "decoder_factory");
+  QT_CHECK(!decoder.dense.cross_attention && !decoder.sparse.cross_attention,
+           "{}: nothing is encoded here; bind encoder_decoder_attention = None of its layers",
+           a.where("decoder_factory").text);
+  QT_CHECK(decoder.embedding.has_value(), "{}: bind its token_embedder_factory",
+           a.where("decoder_factory").text);
+  TransformerConfig c;
+  c.num_layers = decoder.num_layers;
+  take_decoder(c, a, decoder, *decoder.embedding);
+  c.sparse = sparse_stack(decoder, c);
+  return {c};
+}
+
 T5Module encoder_decoder(const Arguments& a) {
   expect_is(a, "scan_layers", false);
   const auto encoder = made<StackDef>(a, "encoder_factory");
   const auto decoder = made<StackDef>(a, "decoder_factory");
-  const Embedding embedding = embedding_of(a, encoder, decoder);
   T5Config c;
   c.separate_embeddings = encoder.embedding.has_value();
-  c.vocab_size = embedding.num_embeddings;
-  c.emb_dim = embedding.features;
-  c.dtype = a.get<std::string>("dtype");
   c.num_encoder_layers = encoder.num_layers;
   c.num_decoder_layers = decoder.num_layers;
-  c.logits_via_embedding = !decoder.output_logits;
-  c.masks_padding = true;
-  take_layer(c, decoder.dense);
-  if (decoder.output_logits) {
-    const LogitsDense& logits = *decoder.output_logits;
-    QT_CHECK(logits.features == c.vocab_size && logits.scale.value_or(c.init_scale) == c.init_scale,
-             "output_logits_factory: expected {} features and scale {}, as elsewhere in this "
-             "network, found {} and {}",
-             c.vocab_size, c.init_scale, logits.features, logits.scale.value_or(c.init_scale));
-  }
+  take_decoder(c, a, decoder, embedding_of(a, encoder, decoder));
+  QT_CHECK(decoder.dense.cross_attention,
+           "{}: its layers attend to an encoder; bind their encoder_decoder_attention",
+           a.where("decoder_factory").text);
   T5Config other = c;
   take_layer(other, encoder.dense);
   QT_CHECK(
@@ -490,39 +515,34 @@ T5Module encoder_decoder(const Arguments& a) {
   return {c};
 }
 
-void add_architectures(Registry& r) {
-  std::vector<std::string> more = {"layer_norm_factory",
-                                   "position_embedder_factory",
-                                   "shared_relative_position_bias_factory",
-                                   "dtype",
-                                   "scan_layers",
-                                   "layer_remat",
-                                   "sow_intermediates",
-                                   "capture_gradients",
-                                   "token_embedder_factory",
-                                   "shared_token_embedder",
-                                   "spmd_annotations"};
-  for (const char* which : {"Encoder", "Decoder"}) {
-    std::vector<Param> params = with({{"num_layers"},
-                                      {"num_sparse_layers"},
-                                      {"sparse_layout", "mixed"},
-                                      {"sparse_layer_factory", nullptr},
-                                      {"layer_factory"}},
-                                     more);
-    const bool decodes = which == std::string("Decoder");
-    for (const Param& param :
-         optional_params(decodes ? Names{"dropout_factory", "output_logits_factory"}
-                                 : Names{"input_dropout_factory", "output_dropout_factory"}))
-      params.push_back(param);
-    r.add(kMoe + "moe_architecture.Sparse" + which, params, stack);
+void add_stacks(Registry& r) {
+  const std::vector<Param> common = with(
+      {{"num_layers"}, {"layer_factory"}},
+      {"layer_norm_factory", "position_embedder_factory", "shared_relative_position_bias_factory",
+       "dtype", "scan_layers", "layer_remat", "sow_intermediates", "capture_gradients",
+       "token_embedder_factory", "shared_token_embedder", "spmd_annotations"});
+  const std::vector<Param> encoder =
+      with(common, {"input_dropout_factory", "output_dropout_factory"});
+  const std::vector<Param> decoder = with(common, {"dropout_factory", "output_logits_factory"});
+  for (const auto& [which, params] : {std::pair{"Encoder", encoder}, {"Decoder", decoder}}) {
+    r.add(kT5 + which, params, stack);
+    std::vector<Param> sparse = with(params, {"sparse_layer_factory"});
+    sparse.emplace_back("num_sparse_layers");
+    sparse.emplace_back("sparse_layout", "mixed");
+    r.add(kMoe + "moe_architecture.Sparse" + which, sparse, stack);
   }
+}
+
+void add_architectures(Registry& r) {
   r.add(kT5 + "EncoderDecoder",
         with({{"encoder_factory"},
               {"decoder_factory"},
               {"shared_token_embedder_factory"},
-              {"dtype", "bfloat16"}},
+              {"dtype", "float32"}},
              {"scan_layers", "spmd_annotations"}),
         [](const Arguments& a) { return object(encoder_decoder(a)); });
+  r.add(kT5 + "DecoderOnly", with({{"decoder_factory"}, {"dtype", "float32"}}, {"scan_layers"}),
+        [](const Arguments& a) { return object(decoder_only(a)); });
 }
 
 }  // namespace
@@ -533,6 +553,7 @@ void register_flaxformer(Registry& registry) {
   add_attention_and_mlp(registry);
   add_moe(registry);
   add_layers(registry);
+  add_stacks(registry);
   add_architectures(registry);
 }
 

@@ -14,8 +14,8 @@ struct DecoderOnlyModule {
   TransformerConfig config;
 };
 
-/// flaxformer's names of a T5 with sparse layers: architectures, routers, layers, and linen's
-/// initializers and dropout that they are made of. t5_architecture.EncoderDecoder gives a T5Module.
+/// flaxformer's names of a T5, dense or with sparse layers: architectures, routers, layers, and linen's initializers and
+/// dropout that they are made of. t5_architecture.EncoderDecoder gives a T5Module, DecoderOnly a DecoderOnlyModule.
 void register_flaxformer(gin::Registry& registry);
 
 }  // namespace quintet

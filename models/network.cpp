@@ -277,10 +277,11 @@ DecoderOnlyTransformer::DecoderOnlyTransformer(const Scope& scope, const Transfo
 }
 
 Tensor DecoderOnlyTransformer::decode(const Tensor& input_tokens, const Tensor& segments,
-                                      const Tensor& prefix, const Context& context) const {
+                                      const Tensor& prefix, const Tensor& token_mask,
+                                      const Context& context) const {
   const ops::AttentionMask mask = ops::with_ranges(
       {.query_segments = segments, .key_segments = segments, .prefix = prefix, .causal = true});
-  return decoder_(ops::embed(input_tokens, embedding_), Tensor(), mask, {}, Tensor(), context);
+  return decoder_(ops::embed(input_tokens, embedding_), Tensor(), mask, {}, token_mask, context);
 }
 
 Projection DecoderOnlyTransformer::projection() const {

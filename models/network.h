@@ -35,6 +35,7 @@ struct TransformerConfig : LayerConfig {
   bool logits_via_embedding = false;
   std::string remat_policy = "none";
   SparseStack sparse;
+  bool masks_padding = false;  // as T5Config's
 };
 
 /// What of a layer is computed again for the backward pass, so that it needs no memory until then: nothing;
@@ -157,9 +158,10 @@ class Transformer {
 class DecoderOnlyTransformer {
  public:
   DecoderOnlyTransformer(const Scope& scope, const TransformerConfig& config);
-  /// input_tokens, segments, prefix: int32 [batch, length]; prefix may be absent (causal).
+  /// input_tokens, segments, prefix: int32 [batch, length]; prefix may be absent (causal). token_mask:
+  /// see Decoder, where the configuration masks padding.
   Tensor decode(const Tensor& input_tokens, const Tensor& segments, const Tensor& prefix,
-                const Context& context) const;
+                const Tensor& token_mask, const Context& context) const;
   Projection projection() const;
 
  private:

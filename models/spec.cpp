@@ -28,7 +28,10 @@ ModelSpec spec_of(const TransformerConfig& config, bool inputs_bidirectional_att
           .dtype = config.dtype,
           .logits_via_embedding = config.logits_via_embedding,
           .inputs_bidirectional_attention = inputs_bidirectional_attention,
-          .decoder = {.layer = config, .num_layers = config.num_layers, .sparse = config.sparse}};
+          .decoder = {.layer = config,
+                      .num_layers = config.num_layers,
+                      .masks_padding = config.masks_padding,
+                      .sparse = config.sparse}};
 }
 
 void check_t5x_dropout(const ModelSpec& spec) {

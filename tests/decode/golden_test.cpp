@@ -8,6 +8,7 @@
 #include "models/decoding/teacher_forced.h"
 #include "tests/decode/decode_fixture.h"
 #include "tests/harness/device.h"
+#include "tests/models/model_fixture.h"
 
 namespace quintet::testing {
 namespace {
@@ -46,6 +47,24 @@ PredictOptions options_of(const Json& c, int32_t eos) {
   return options;
 }
 
+/// Against what T5X has for a case: the sequences of one, or of all its decodes.
+void expect_decodes(const Decodes& got, const HostArray& tokens, const HostArray& scores) {
+  const bool all = tokens.shape.size() == 3;
+  ASSERT_EQ(tokens.shape.back(), got.length);
+  for (int64_t i = 0; i < got.batch; ++i)
+    for (int64_t d = all ? 0 : got.num_decodes - 1; d < got.num_decodes; ++d) {
+      const int64_t at = all ? i * got.num_decodes + d : i;
+      const auto want = tokens.as<int32_t>().subspan(static_cast<size_t>(at * got.length),
+                                                     static_cast<size_t>(got.length));
+      const auto sequence = got.sequence(i, d);
+      EXPECT_EQ(std::vector(sequence.begin(), sequence.end()),
+                std::vector(want.begin(), want.end()))
+          << "item " << i << " decode " << d;
+      EXPECT_NEAR(got.scores[static_cast<size_t>(i * got.num_decodes + d)],
+                  scores.as<float>()[static_cast<size_t>(at)], kScoreTolerance);
+    }
+}
+
 TEST(DecodeGolden, TokensAreEqualAndScoresAgree) {
   if (!have_fixtures()) GTEST_SKIP() << "no " << decode_file("cases.json");
   const Json meta = Json::read(decode_file("cases.json"));
@@ -77,22 +96,38 @@ TEST(DecodeGolden, TokensAreEqualAndScoresAgree) {
                        : predict_decoder_only(on, features, options);
       };
       const Decodes got = device ? predict(*device) : predict(network);
-      const HostArray& tokens = outputs.at(name + "/tokens");
-      const HostArray& scores = outputs.at(name + "/scores");
-      const bool all = tokens.shape.size() == 3;
-      ASSERT_EQ(tokens.shape.back(), got.length);
-      for (int64_t i = 0; i < got.batch; ++i)
-        for (int64_t d = all ? 0 : got.num_decodes - 1; d < got.num_decodes; ++d) {
-          const int64_t at = all ? i * got.num_decodes + d : i;
-          const auto want = tokens.as<int32_t>().subspan(static_cast<size_t>(at * got.length),
-                                                         static_cast<size_t>(got.length));
-          const auto sequence = got.sequence(i, d);
-          EXPECT_EQ(std::vector(sequence.begin(), sequence.end()),
-                    std::vector(want.begin(), want.end()))
-              << "item " << i << " decode " << d;
-          EXPECT_NEAR(got.scores[static_cast<size_t>(i * got.num_decodes + d)],
-                      scores.as<float>()[static_cast<size_t>(at)], kScoreTolerance);
-        }
+      expect_decodes(got, outputs.at(name + "/tokens"), outputs.at(name + "/scores"));
+      ++checked;
+    }
+  }
+  EXPECT_GT(checked, 0);
+}
+
+/// Networks of fixtures/model that T5X has decoded with.
+TEST(DecodeGolden, TokensOfFlaxformersNetworksAreEqual) {
+  int checked = 0;
+  for (const auto& folder : fixture_folders("model")) {
+    if (!std::filesystem::exists(folder / "decode.json")) continue;
+    const Json meta = Json::read(folder / "decode.json");
+    const HostArrays parameters = read_safetensors(folder / "params.safetensors");
+    const HostArrays batch = read_safetensors(folder / "batch.safetensors");
+    const HostArrays outputs = read_safetensors(folder / "decode.safetensors");
+    const auto model = build_model(Json::read(folder / "meta.json")["config"], {});
+    model->parameters().load(parameters);
+    const ModelSpec& spec = model->spec();
+    const PackedNetwork network(spec, source_of(parameters));
+    std::unique_ptr<GpuDecoder> device;
+    if (!Device::current().is_cpu()) device = std::make_unique<GpuDecoder>(*model);
+    for (const auto& [name, c] : meta["cases"].members()) {
+      SCOPED_TRACE(folder.filename().string() + ", " + name);
+      PredictOptions options = options_of(c, static_cast<int32_t>(meta["eos_id"].as_int()));
+      options.inputs_bidirectional_attention = spec.inputs_bidirectional_attention;
+      const auto predict = [&](auto& on) {
+        return spec.decoder_only() ? predict_decoder_only(on, batch, options)
+                                   : predict_encoder_decoder(on, batch, options);
+      };
+      expect_decodes(device ? predict(*device) : predict(network), outputs.at(name + "/tokens"),
+                     outputs.at(name + "/scores"));
       ++checked;
     }
   }

@@ -178,6 +178,19 @@ flaxformer.architectures.moe.routing.ExpertsChooseMaskedRouter:
   jitter_noise = 0.0
   dtype = 'float32'
   ignore_padding_tokens = False
+flaxformer.architectures.t5.t5_architecture.Encoder:
+  num_layers = 1
+  layer_factory = @flaxformer.architectures.t5.t5_architecture.EncoderLayer
+flaxformer.architectures.t5.t5_architecture.Decoder:
+  num_layers = 1
+  layer_factory = @flaxformer.architectures.t5.t5_architecture.DecoderLayer
+  shared_relative_position_bias_factory = @flaxformer.components.relative_position_biases.RelativePositionBiases
+  token_embedder_factory = @flaxformer.components.embedding.Embed
+flaxformer.architectures.t5.t5_architecture.DecoderOnly.decoder_factory = @only/flaxformer.architectures.t5.t5_architecture.Decoder
+only/flaxformer.architectures.t5.t5_architecture.DecoderLayer.encoder_decoder_attention = None
+t5x.contrib.moe.models.MoeDecoderOnlyModel.module = @t5x.examples.decoder_only.network.DecoderWrapper()
+t5x.contrib.moe.models.MoeDecoderOnlyModel.vocabulary = %VOCABULARY
+t5x.contrib.moe.models.MoeDecoderOnlyModel.optimizer_def = %OPTIMIZER
 )";
 
 /// Files whose bindings a call of a configurable may need, by the beginning of its name.

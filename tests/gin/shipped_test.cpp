@@ -137,7 +137,9 @@ TEST(ShippedGin, AsksForNothingThatIsNotDone) {
   for (const std::string& file : shipped("t5x"))
     if (is_example(file)) runs.push_back({file});
   for (const std::string& run : shipped("t5x/configs/runs"))
-    runs.push_back({"t5x/examples/t5/t5_1_1/small.gin", run});
+    for (const char* model :
+         {"t5x/examples/t5/t5_1_1/small.gin", "flaxformer/t5x/configs/t5/models/t5_1_1_small.gin"})
+      runs.push_back({model, run});
   for (const std::string& run : shipped("t5x/contrib/moe/configs/runs"))
     runs.push_back({"flaxformer/t5x/configs/moe/models/switch_base.gin", run});
   for (const auto& files : runs) {
@@ -234,6 +236,30 @@ TEST(ShippedGin, ModelsHaveThePublishedSizes) {
     EXPECT_EQ(bound("head_dim"), size.head);
     EXPECT_EQ(bound("mlp_dim"), size.mlp);
   }
+}
+
+TEST(ShippedGin, FlaxformersDenseModelsAreThoseOfT5x) {
+  const std::string folder = "flaxformer/t5x/configs/t5/models";
+  for (const Size& size : kSizes) {
+    SCOPED_TRACE(size.file);
+    const size_t slash = size.file.find('/');
+    const std::string family = size.file.substr(0, slash);
+    const std::string file = fmt::format("{}/{}_{}.gin", folder, family == "t5_1_0" ? "t5" : family,
+                                         size.file.substr(slash + 1));
+    GinSession session(complete({file}));
+    const auto module =
+        gin::as<T5Module>(session.config().evaluate("ARCHITECTURE"), {"ARCHITECTURE"});
+    const T5Config& c = module.config;
+    EXPECT_EQ((std::vector{c.vocab_size, c.emb_dim, c.num_heads, c.num_encoder_layers,
+                           c.num_decoder_layers, c.head_dim, c.mlp_dim}),
+              (std::vector{size.vocab, size.emb, size.heads, size.encoder, size.decoder, size.head,
+                           size.mlp}));
+    EXPECT_EQ(c.logits_via_embedding, family == "t5_1_0");
+    EXPECT_EQ(c.mlp_activations.size(), family == "t5_1_0" ? 1U : 2U);
+    EXPECT_TRUE(c.masks_padding);
+  }
+  EXPECT_EQ(shipped(folder).size(), kSizes.size() + 1);  // and what all families share
+  expect_resolves({folder + "/byt5_small.gin", "t5x/configs/runs/pretrain.gin"});
 }
 
 struct SparseSize {

@@ -47,8 +47,11 @@ inline bool supported(const Json& config) {
   return config.has("emb_dim") && (config.has("num_layers") || config.has("num_encoder_layers"));
 }
 
-/// The network of a fixture with experts: its bindings on top of our own flaxformer files.
-inline T5Config read_flaxformer(const std::string& bindings) {
+constexpr const char* kMoeGin = "flaxformer/t5x/configs/moe/architectures/moe.gin";
+
+/// The architecture that bindings on top of one of our own flaxformer files give.
+inline gin::Value flaxformer_architecture(const std::string& bindings,
+                                          const std::string& file = kMoeGin) {
   gin::Registry registry;
   register_runtime(registry);
   register_flaxformer(registry);
@@ -58,24 +61,48 @@ inline T5Config read_flaxformer(const std::string& bindings) {
                      {.roots = {{"", QUINTET_SOURCE_DIR "/models/configs"}, {"", beside}}});
   config.parse_text(
       "from __gin__ import dynamic_registration\n"
+      "from flax import linen\n"
       "from flaxformer.architectures.moe import moe_architecture\n"
       "from flaxformer.architectures.moe import moe_layers\n"
       "from flaxformer.architectures.moe import routing\n"
+      "from flaxformer.architectures.t5 import t5_architecture\n"
       "from flaxformer.components import dense\n"
-      "include 'flaxformer/t5x/configs/moe/architectures/moe.gin'\n" +
-          bindings,
+      "from flaxformer.components import embedding\n"
+      "from flaxformer.components import relative_position_biases\n"
+      "from flaxformer.components.attention import dense_attention\n"
+      "include '" +
+          file + "'\n" + bindings,
       "fixture.gin");
   config.finalize();
-  return gin::as<T5Module>(config.evaluate("ARCHITECTURE"), {"ARCHITECTURE"}).config;
+  return config.evaluate("ARCHITECTURE");
+}
+inline T5Config read_flaxformer(const std::string& bindings, const std::string& file = kMoeGin) {
+  return gin::as<T5Module>(flaxformer_architecture(bindings, file), {"ARCHITECTURE"}).config;
+}
+
+inline bool is_prefix_lm(const Json& config) {
+  return config.has("inputs_bidirectional_attention") &&
+         config["inputs_bidirectional_attention"].as_bool();
+}
+
+/// Of a fixture whose network is made of flaxformer's modules.
+inline std::unique_ptr<BaseModel> build_flaxformer(const Json& config, const LossOptions& options,
+                                                   const std::string& remat_policy) {
+  const gin::Value architecture = flaxformer_architecture(
+      config["gin"].as_string(), config.has("include") ? config["include"].as_string() : kMoeGin);
+  if (const auto module = architecture.object_as<DecoderOnlyModule>()) {
+    TransformerConfig c = module->config;
+    c.remat_policy = remat_policy;
+    return std::make_unique<DecoderOnlyModel>(c, options, is_prefix_lm(config));
+  }
+  T5Config c = gin::as<T5Module>(architecture, {"ARCHITECTURE"}).config;
+  c.remat_policy = remat_policy;
+  return std::make_unique<EncoderDecoderModel>(c, options);
 }
 
 inline std::unique_ptr<BaseModel> build_model(const Json& config, const LossOptions& options,
                                               const std::string& remat_policy = "none") {
-  if (config.has("gin")) {
-    T5Config c = read_flaxformer(config["gin"].as_string());
-    c.remat_policy = remat_policy;
-    return std::make_unique<EncoderDecoderModel>(c, options);
-  }
+  if (config.has("gin")) return build_flaxformer(config, options, remat_policy);
   if (config.has("num_layers")) {
     TransformerConfig c;
     read_layers(config, c);
@@ -83,9 +110,7 @@ inline std::unique_ptr<BaseModel> build_model(const Json& config, const LossOpti
     c.num_layers = config["num_layers"].as_int();
     c.remat_policy = remat_policy;
     c.logits_via_embedding = config["logits_via_embedding"].as_bool();
-    const bool prefix = config.has("inputs_bidirectional_attention") &&
-                        config["inputs_bidirectional_attention"].as_bool();
-    return std::make_unique<DecoderOnlyModel>(c, options, prefix);
+    return std::make_unique<DecoderOnlyModel>(c, options, is_prefix_lm(config));
   }
   T5Config c;
   c.remat_policy = remat_policy;

@@ -16,7 +16,6 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import gen_model as gm
 import oracle_common as oc
 import shutil
-import gin
 import numpy as np
 import jax
 from flax import core as flax_core
@@ -25,17 +24,6 @@ from flaxformer.t5x import checkpointing_util
 from t5x import adafactor, checkpoints, train_state as ts_lib
 
 SIZES = dict(vocab=24, emb=16, heads=2, kv=8, mlp=20, enc=2, dec=2)
-DENSE = """
-NUM_ENCODER_LAYERS = {enc}
-NUM_DECODER_LAYERS = {dec}
-NUM_HEADS = {heads}
-HEAD_DIM = {kv}
-EMBED_DIM = {emb}
-MLP_DIM = {mlp}
-NUM_EMBEDDINGS = {vocab}
-ACTIVATION_DTYPE = 'float32'
-DROPOUT_RATE = 0.0
-"""
 # flaxformer scans layers with a position bias of their own only
 SCANNED = """
 t5_architecture.Encoder.scan_layers = True
@@ -47,26 +35,10 @@ t5_architecture.Decoder.shared_relative_position_bias_factory = None
 t5_architecture.EncoderLayer.relative_position_bias_factory = @relative_position_biases.RelativePositionBiases
 t5_architecture.DecoderLayer.relative_position_bias_factory = @relative_position_biases.RelativePositionBiases
 """
-T5_GIN, MOE_GIN = ('flaxformer/t5x/configs/t5/architectures/t5_1_1_flaxformer.gin', 'flaxformer/t5x/configs/moe/architectures/moe.gin')
 CASES = {
-    'scanned': (T5_GIN, DENSE.format(**SIZES) + SCANNED),
-    'switch': (MOE_GIN, gm.MOE_COMMON.format(emlp=14, experts=3, group=16, **SIZES) + gm.MOE_VARIANTS['moe_switch'] + 'routing.RouterWeights.use_bias = True\n'),
+    'scanned': (gm.DENSE_GIN, gm.DENSE_COMMON.format(**SIZES) + SCANNED),
+    'switch': (gm.MOE_GIN, gm.MOE_COMMON.format(emlp=14, experts=3, group=16, **SIZES) + gm.MOE_VARIANTS['moe_switch'] + 'routing.RouterWeights.use_bias = True\n'),
 }
-MODULES = """from __gin__ import dynamic_registration
-from flaxformer.architectures.t5 import t5_architecture
-from flaxformer.architectures.moe import moe_architecture
-from flaxformer.architectures.moe import moe_layers
-from flaxformer.architectures.moe import routing
-from flaxformer.components import dense
-from flaxformer.components import relative_position_biases
-"""
-
-
-def module_of(include, bindings):
-  gin.clear_config()
-  gin.parse_config(f"{MODULES}include '{os.path.join(oc.FLAXFORMER, include)}'\n{bindings}")
-  gin.parse_config('oracle_build.module = %ARCHITECTURE')
-  return gm.oracle_build()
 
 
 def main():
@@ -75,7 +47,7 @@ def main():
     if ns.variant not in ('all', case):
       continue
     rng = np.random.default_rng(ns.seed + sum(map(ord, case)))
-    module = module_of(include, bindings)
+    module = gm.flaxformer_module(include, bindings)
     tokens = np.ones((3, 8), np.int32)
     variables = module.init(jax.random.PRNGKey(ns.seed), encoder_input_tokens=tokens, decoder_input_tokens=tokens, decoder_target_tokens=tokens,
                             enable_dropout=False)

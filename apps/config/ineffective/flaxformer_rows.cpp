@@ -27,7 +27,8 @@ const std::vector<std::string> kRouters = {kMoe + "routing.TokensChooseMaskedRou
 const std::vector<std::string> kLayers = {kT5 + "EncoderLayer", kT5 + "DecoderLayer",
                                           kMoe + "moe_architecture.SparseEncoderLayer",
                                           kMoe + "moe_architecture.SparseDecoderLayer"};
-const std::vector<std::string> kStacks = {kMoe + "moe_architecture.SparseEncoder",
+const std::vector<std::string> kStacks = {kT5 + "Encoder", kT5 + "Decoder",
+                                          kMoe + "moe_architecture.SparseEncoder",
                                           kMoe + "moe_architecture.SparseDecoder"};
 
 std::vector<std::string> joined(std::vector<std::string> a, const std::vector<std::string>& b) {
@@ -36,15 +37,17 @@ std::vector<std::string> joined(std::vector<std::string> a, const std::vector<st
 }
 
 bool is_architectures_dtype(const Value& value, const gin::Config& config) {
-  const std::string dtype = kT5 + "EncoderDecoder.dtype";
-  return value == (config.query(dtype) == nullptr ? Value("bfloat16") : config.evaluate(dtype));
+  for (const std::string& dtype : {kT5 + "DecoderOnly.dtype", kT5 + "EncoderDecoder.dtype"})
+    if (config.query(dtype) != nullptr) return value == config.evaluate(dtype);
+  return value == Value("float32");
 }
 
 /// Numbers and how they are computed.
 std::vector<Row> rows_of_numbers() {
   return {
       {joined({kNorm, kBias, kEmbed, kMlp, kAttention, kExperts}, kStacks), "dtype", kWarned,
-       "t5_architecture.EncoderDecoder.dtype is every part's", is_architectures_dtype},
+       "the dtype of t5_architecture.EncoderDecoder or DecoderOnly is every part's",
+       is_architectures_dtype},
       {joined({kDense, kRouterWeights}, kRouters), "dtype", kWarned,
        "logits and routers are computed in float32", is_one_of({"float32"})},
       {{kEmbed}, "attend_dtype", kWarned, "logits are computed in float32", is_one_of({"float32"})},
@@ -132,7 +135,8 @@ std::vector<Row> rows_of_structure() {
       {kStacks, "capture_gradients", kWarned, "nothing is kept of a step", is_one_of({false})},
       {kStacks, "position_embedder_factory", kRefused, "positions are relative"},
       {kStacks, "shared_token_embedder", kRefused,
-       "bind shared_token_embedder_factory of t5_architecture.EncoderDecoder"},
+       "bind shared_token_embedder_factory of t5_architecture.EncoderDecoder, or the stack's "
+       "token_embedder_factory"},
       {kStacks, "layer_remat", kWarned, "what a step needs is kept", is_one_of({"none", "legacy"})},
       {{kEmbed}, "cast_input_dtype", kWarned, "ids are int32", is_one_of({"int32"})},
       {{kEmbed}, "one_hot", kWarned, "rows are looked up, which gives the same numbers", always},

@@ -1,0 +1,55 @@
+// What gin files bind of flaxformer's dense modules: networks of these, or errors that say what to bind.
+
+#include "tests/models/model_fixture.h"
+
+namespace quintet::testing {
+namespace {
+
+constexpr const char* kDenseGin = "flaxformer/t5x/configs/t5/architectures/t5_1_1_flaxformer.gin";
+
+std::string tiny(const std::string& bindings) {
+  return "NUM_ENCODER_LAYERS = 1\nNUM_DECODER_LAYERS = 2\nNUM_HEADS = 2\nHEAD_DIM = 4\n"
+         "EMBED_DIM = 8\nMLP_DIM = 16\nNUM_EMBEDDINGS = 32\n" +
+         bindings;
+}
+const std::string kDecoderOnly =
+    "ARCHITECTURE = @t5_architecture.DecoderOnly()\n"
+    "t5_architecture.DecoderOnly.decoder_factory = @t5_architecture.Decoder\n";
+const std::string kEmbedder = "t5_architecture.Decoder.token_embedder_factory = @embedding.Embed\n";
+const std::string kNoCross = "t5_architecture.DecoderLayer.encoder_decoder_attention = None\n";
+
+std::string refusal(const std::string& bindings) {
+  try {
+    flaxformer_architecture(tiny(bindings), kDenseGin);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing is refused";
+}
+
+TEST(Flaxformer, RefusesNetworksThatAreNotThere) {
+  for (const auto& [bindings, expected] : std::vector<std::pair<std::string, std::string>>{
+           {kNoCross, "bind their encoder_decoder_attention"},
+           {kDecoderOnly + kEmbedder, "bind encoder_decoder_attention = None"},
+           {kDecoderOnly + kNoCross, "bind its token_embedder_factory"},
+           {"t5_architecture.EncoderLayer.parallel = True\n", "parallel = False alone"},
+           {"t5_architecture.Encoder.scan_layers = True\n", "scan_layers = False alone"},
+           {"dense_attention.MultiHeadDotProductAttention.use_rotary_embedding = True\n",
+            "use_rotary_embedding = False alone"}})
+    EXPECT_NE(refusal(bindings).find(expected), std::string::npos) << bindings << refusal(bindings);
+}
+
+TEST(Flaxformer, DecoderOnlyIsWhatItsFilesBind) {
+  const auto module = gin::as<DecoderOnlyModule>(
+      flaxformer_architecture(tiny(kDecoderOnly + kEmbedder + kNoCross + "SCALE = 0.1\n"),
+                              kDenseGin),
+      {"ARCHITECTURE"});
+  EXPECT_EQ(module.config.num_layers, 2);
+  EXPECT_EQ(module.config.vocab_size, 32);
+  EXPECT_EQ(module.config.dtype, "float32");
+  EXPECT_EQ(module.config.init_scale, 0.1);
+  EXPECT_TRUE(module.config.masks_padding);
+}
+
+}  // namespace
+}  // namespace quintet::testing
