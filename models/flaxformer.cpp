@@ -36,6 +36,7 @@ struct LogitsDense {
 struct AttentionDef {
   int64_t num_heads = 0, head_dim = 0;
   double dropout_rate = 0, scale = 1;
+  bool multi_query = false;
   bool operator==(const AttentionDef&) const = default;
 };
 struct MlpDef {
@@ -59,7 +60,7 @@ struct LayerDef {
   std::optional<MlpDef> extra_mlp;
   double dropout_rate = 0;
   bool has_relative_bias = false;  // a table of its own
-  bool cross_attention = false;
+  bool cross_attention = false, parallel = false;
   RelativeBias bias = {};  // that, or the stack's
 };
 struct StackDef {
@@ -182,20 +183,30 @@ void add_components(Registry& r) {
         });
 }
 
-void add_attention_and_mlp(Registry& r) {
-  r.add(kComponents + "attention.dense_attention.MultiHeadDotProductAttention",
-        with({{"num_heads"}, {"head_dim"}, {"dropout_rate", 0.0}, {"kernel_init", nullptr}},
-             {"dtype", "bias_init", "use_bias", "broadcast_dropout", "qkv_features", "out_features",
-              "precision", "q_conv", "k_conv", "v_conv", "float32_logits", "use_rotary_embedding",
-              "rescale_logits", "output_projection", "split_head_kernel", "kernels_to_fuse"}),
-        [](const Arguments& a) {
-          for (const char* name : {"use_bias", "use_rotary_embedding", "rescale_logits"})
-            expect_is(a, name, false);
-          expect_is(a, "output_projection", true);
-          return object(AttentionDef{a.get<int64_t>("num_heads"), a.get<int64_t>("head_dim"),
-                                     a.get<double>("dropout_rate"),
-                                     scale_of(a, "kernel_init", "fan_in", "normal").value_or(1)});
-        });
+gin::Value attention_def(const Arguments& a, bool multi_query) {
+  for (const char* name : {"use_bias", "use_rotary_embedding", "rescale_logits"})
+    expect_is(a, name, false);
+  expect_is(a, "output_projection", true);
+  return object(AttentionDef{
+      a.get<int64_t>("num_heads"), a.get<int64_t>("head_dim"), a.get<double>("dropout_rate"),
+      scale_of(a, "kernel_init", "fan_in", "normal").value_or(1), multi_query});
+}
+
+void add_attention(Registry& r) {
+  const std::string module = kComponents + "attention.dense_attention.";
+  const std::vector<Param> common =
+      with({{"num_heads"}, {"head_dim"}, {"dropout_rate", 0.0}, {"kernel_init", nullptr}},
+           {"dtype", "bias_init", "use_bias", "broadcast_dropout", "qkv_features", "out_features",
+            "precision", "q_conv", "k_conv", "v_conv", "float32_logits", "use_rotary_embedding",
+            "rescale_logits", "split_head_kernel"});
+  r.add(module + "MultiHeadDotProductAttention",
+        with(common, {"output_projection", "kernels_to_fuse"}),
+        [](const Arguments& a) { return attention_def(a, false); });
+  r.add(module + "MultiQueryDotProductAttention", common,
+        [](const Arguments& a) { return attention_def(a, true); });
+}
+
+void add_mlp(Registry& r) {
   r.add(kComponents + "dense.MlpBlock",
         with({{"use_bias"},
               {"intermediate_dim", 2048},
@@ -314,7 +325,7 @@ void add_moe(Registry& r) {
 }
 
 gin::Value layer(const Arguments& a, const std::string& attention) {
-  for (const char* name : {"scanned", "parallel"}) expect_is(a, name, false);
+  expect_is(a, "scanned", false);
   LayerDef def{.attention = a.get<AttentionDef>(attention),
                .mlp = a.value("mlp"),
                .extra_mlp = {},
@@ -332,6 +343,11 @@ gin::Value layer(const Arguments& a, const std::string& attention) {
         a.where("encoder_decoder_attention").text, a.where(attention).text);
   if (a.has("extra_mlp") && !a.value("extra_mlp").is_none())
     def.extra_mlp = a.get<MlpDef>("extra_mlp");
+  def.parallel = a.has("parallel") && a.get<bool>("parallel");
+  QT_CHECK(!def.parallel || (!def.cross_attention && attention == "self_attention" &&
+                             def.mlp.object_as<MlpDef>() && !def.extra_mlp),
+           "{}: layers of a decoder without encoder and without experts alone are parallel here",
+           a.where("parallel").text);
   def.has_relative_bias = !a.value("relative_position_bias_factory").is_none();
   def.bias = made<RelativeBias>(a, "relative_position_bias_factory");
   return object(def);
@@ -391,6 +407,8 @@ void take_layer(LayerConfig& c, const LayerDef& def) {
   c.num_heads = def.attention.num_heads;
   c.head_dim = def.attention.head_dim;
   c.init_scale = def.attention.scale;
+  c.multi_query = def.attention.multi_query;
+  c.parallel = def.parallel;
   c.mlp_dim = mlp->dim;
   c.mlp_activations = mlp->activations;
   c.dropout_rate = def.dropout_rate;
@@ -427,6 +445,7 @@ SparseStack sparse_stack(const StackDef& def, const LayerConfig& c) {
   QT_CHECK(moe->scale.value_or(c.init_scale) == c.init_scale,
            "initial scales differ: {} of attention, {} of experts; this network has one",
            c.init_scale, moe->scale.value_or(0));
+  QT_CHECK(!def.dense.parallel, "parallel: expected False of all layers of a stack with experts");
   QT_CHECK(def.sparse.has_relative_bias == def.dense.has_relative_bias,
            "relative_position_bias_factory: bind it for layer_factory and sparse_layer_factory, or "
            "for neither");
@@ -504,7 +523,8 @@ T5Module encoder_decoder(const Arguments& a) {
   take_layer(other, encoder.dense);
   QT_CHECK(
       other.num_heads == c.num_heads && other.head_dim == c.head_dim &&
-          other.mlp_dim == c.mlp_dim && other.mlp_activations == c.mlp_activations &&
+          other.multi_query == c.multi_query && other.mlp_dim == c.mlp_dim &&
+          other.mlp_activations == c.mlp_activations &&
           other.shared_relative_position_bias == c.shared_relative_position_bias &&
           other.num_buckets == c.num_buckets && other.max_distance == c.max_distance &&
           other.dropout_rate == c.dropout_rate,
@@ -550,7 +570,8 @@ void add_architectures(Registry& r) {
 void register_flaxformer(Registry& registry) {
   add_linen(registry);
   add_components(registry);
-  add_attention_and_mlp(registry);
+  add_attention(registry);
+  add_mlp(registry);
   add_moe(registry);
   add_layers(registry);
   add_stacks(registry);

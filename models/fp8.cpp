@@ -51,6 +51,11 @@ Fp8Recipe recipe_of(const TransformerEngineConfig& config) {
 Fp8Recipe use_fp8(BaseModel& model, const TransformerEngineConfig& config) {
   const Fp8Recipe recipe = recipe_of(config);
   if (!config.enabled) return recipe;
+  QT_CHECK(
+      !model.spec().decoder.layer.multi_query,
+      "{}.enabled: FP8 products of one input are of equal width, which queries and the one head "
+      "of multi-query attention are not; bind enabled = False",
+      kConfig);
   const Device& device = Device::current();
   QT_CHECK_AS(ExitCode::kEnvironment, device.multiplies_float8(),
               "{}.enabled: {} has no FP8 tensor cores; compute capability 8.9 or newer is needed "

@@ -147,6 +147,23 @@ Tensor MlpBlock::operator()(const Tensor& x, const Context& context) const {
                   dropout(context));  // [batch, length, embed]
 }
 
+namespace {
+
+/// num_heads identities side by side: what one head has, times this, is what all have.
+Tensor repeated_identity(const LayerConfig& config, DType dtype) {
+  HostArray repeat(dtype, {config.head_dim, config.joined_kv()});
+  for (int64_t column = 0; column < config.joined_kv(); ++column) {
+    const auto at = static_cast<size_t>(column % config.head_dim * config.joined_kv() + column);
+    if (dtype == DType::f32)
+      repeat.as<float>()[at] = 1;
+    else
+      repeat.as<bfloat16>()[at] = bfloat16(1.0F);
+  }
+  return Tensor::from_host(repeat, {axis::kKv, axis::kJoinedKv});
+}
+
+}  // namespace
+
 Attention::Attention(const Scope& scope, const LayerConfig& config)
     : num_heads(config.num_heads),
       max_distance(config.max_distance),
@@ -160,9 +177,17 @@ Attention::Attention(const Scope& scope, const LayerConfig& config)
   query = (scope / "query")
               .param("kernel", {embed, joined},
                      with_scale(config, t5_init::query_kernel(config.head_dim)), heads_apart);
-  key = (scope / "key").param("kernel", {embed, joined}, initial, heads_apart);
-  value = (scope / "value").param("kernel", {embed, joined}, initial, heads_apart);
+  const Axis shared = config.multi_query ? Axis{axis::kKv, config.head_dim} : joined;
+  key = (scope / "key").param("kernel", {embed, shared}, initial, heads_apart);
+  value = (scope / "value").param("kernel", {embed, shared}, initial, heads_apart);
   out = (scope / "out").param("kernel", {joined, embed}, initial, heads_apart);
+  if (config.multi_query)
+    repeat_ = {repeated_identity(config, DType::f32), repeated_identity(config, DType::bf16)};
+}
+
+Tensor Attention::for_all_heads(const Tensor& one) const {
+  if (repeat_.empty()) return one;
+  return ops::matmul(one, repeat_[one.spec().dtype == DType::f32 ? 0 : 1]);
 }
 
 Tensor Attention::operator()(const Tensor& x, const Tensor& memory, const ops::AttentionMask& mask,
@@ -177,7 +202,7 @@ Tensor Attention::operator()(const Tensor& x, const Tensor& memory, const ops::A
     qkv.insert(qkv.begin(), dense(x, std::vector{query}, context)[0]);
   }
   const Tensor y =
-      ops::attention(qkv[0], qkv[1], qkv[2], relative_bias, mask,
+      ops::attention(qkv[0], for_all_heads(qkv[1]), for_all_heads(qkv[2]), relative_bias, mask,
                      {.num_heads = num_heads,
                       .scale = score_scale,
                       .max_distance = max_distance,

@@ -43,6 +43,9 @@ struct LayerConfig {
   bool scale_attn_logits =
       false;  // scores divided by sqrt(head_dim); T5X's contrib.gpu has the choice
 
+  bool multi_query = false;  // all heads have the keys and values of one (arXiv:1911.02150)
+  bool parallel = false;  // attention and MLP of one norm, added together; without cross-attention
+
   int64_t joined_kv() const { return num_heads * head_dim; }
 };
 
@@ -108,6 +111,12 @@ struct Attention {
   /// x: [batch, length, embed] asks, memory: [batch, memory length, embed] answers.
   Tensor operator()(const Tensor& x, const Tensor& memory, const ops::AttentionMask& mask,
                     const Tensor& relative_bias, bool bidirectional, const Context& context) const;
+
+ private:
+  /// A head's keys or values [batch, length, kv], for each of num_heads: [batch, length, joined_kv].
+  Tensor for_all_heads(const Tensor& one) const;
+  std::vector<Tensor>
+      repeat_;  // identities [kv, joined_kv] of each dtype; none: every head has its own
 };
 
 }  // namespace quintet

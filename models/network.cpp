@@ -1,6 +1,7 @@
 #include "models/network.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "runtime/execution/tape.h"
@@ -201,6 +202,20 @@ Tensor DecoderLayer::operator()(const Tensor& x, const Tensor& encoded,
   return feed_forward(std::move(attended), token_mask, context, routing);
 }
 
+ParallelLayer::ParallelLayer(const Scope& scope, const LayerConfig& config)
+    : layer_norm(scope / "layer_norm", config),
+      self_attention(scope / "self_attention", config),
+      mlp(scope / "mlp", config),
+      dropout(scope, "dropout", "", config.dropout_rate) {}
+
+Tensor ParallelLayer::operator()(const Tensor& x, const ops::AttentionMask& mask,
+                                 const Tensor& relative_bias, const Context& context) const {
+  const Tensor h = layer_norm(x);
+  const Tensor y =
+      ops::add(self_attention(h, h, mask, relative_bias, false, context), mlp(h, context));
+  return ops::add(x, ops::scale(y, std::sqrt(0.5)), dropout(context));
+}
+
 Decoder::Decoder(const Scope& scope, const StackSpec& spec, Remat remat)
     : input_dropout_(scope, "input_dropout", spec.cross_attention ? "Dropout_0" : "input_dropout",
                      spec.layer.dropout_rate),
@@ -210,9 +225,16 @@ Decoder::Decoder(const Scope& scope, const StackSpec& spec, Remat remat)
       relative_biases_(relative_bias_tables(scope, spec)),
       decoder_norm_(scope / "decoder_norm", spec.layer),
       remat_(remat) {
-  for (int64_t i = 0; i < spec.num_layers; ++i)
-    layers_.emplace_back(scope / fmt::format("layers_{}", i), spec.layer, spec.cross_attention,
-                         spec.sparse_at(i));
+  QT_CHECK(!spec.layer.parallel || (!spec.cross_attention && !spec.has_experts()),
+           "parallel: layers that attend to an encoder or have experts are not parallel here");
+  for (int64_t i = 0; i < spec.num_layers; ++i) {
+    const Scope layer = scope / fmt::format("layers_{}", i);
+    if (spec.layer.parallel)
+      layers_.emplace_back(std::in_place_type<ParallelLayer>, layer, spec.layer);
+    else
+      layers_.emplace_back(std::in_place_type<DecoderLayer>, layer, spec.layer,
+                           spec.cross_attention, spec.sparse_at(i));
+  }
 }
 
 Tensor Decoder::operator()(const Tensor& x, const Tensor& encoded,
@@ -223,8 +245,11 @@ Tensor Decoder::operator()(const Tensor& x, const Tensor& encoded,
   for (size_t i = 0; i < layers_.size(); ++i)
     y = run_layer(remat_, {y, encoded}, context,
                   [=, this](const Tensors& in, LayerRouting* routing) {
-                    return layers_[i](in[0], in[1], self_mask, cross_mask, token_mask,
-                                      table_of(relative_biases_, i), context, routing);
+                    const Param& bias = table_of(relative_biases_, i);
+                    if (const auto* parallel = std::get_if<ParallelLayer>(&layers_[i]))
+                      return (*parallel)(in[0], self_mask, bias, context);
+                    return std::get<DecoderLayer>(layers_[i])(in[0], in[1], self_mask, cross_mask,
+                                                              token_mask, bias, context, routing);
                   });
   return masked(ops::dropout(decoder_norm_(y), output_dropout_(context)), token_mask);
 }

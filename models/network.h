@@ -118,6 +118,18 @@ struct DecoderLayer {
                     LayerRouting* routing) const;
 };
 
+/// Attention and MLP of one norm (LayerConfig::parallel): x + dropout((attention + MLP) / sqrt(2)).
+struct ParallelLayer {
+  RmsNorm layer_norm;
+  Attention self_attention;
+  MlpBlock mlp;
+  DropoutPlace dropout;
+  ParallelLayer(const Scope& scope, const LayerConfig& config);
+  /// x: [batch, length, embed] -> the same
+  Tensor operator()(const Tensor& x, const ops::AttentionMask& mask, const Tensor& relative_bias,
+                    const Context& context) const;
+};
+
 class Decoder {
  public:
   Decoder(const Scope& scope, const StackSpec& spec, Remat remat);
@@ -130,7 +142,7 @@ class Decoder {
  private:
   DropoutPlace input_dropout_, output_dropout_;
   std::vector<Param> relative_biases_;  // one for all layers, or one a layer
-  std::deque<DecoderLayer> layers_;
+  std::deque<std::variant<DecoderLayer, ParallelLayer>> layers_;
   RmsNorm decoder_norm_;
   Remat remat_;
 };

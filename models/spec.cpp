@@ -30,7 +30,7 @@ ModelSpec spec_of(const TransformerConfig& config, bool inputs_bidirectional_att
           .inputs_bidirectional_attention = inputs_bidirectional_attention,
           .decoder = {.layer = config,
                       .num_layers = config.num_layers,
-                      .masks_padding = config.masks_padding,
+                      .masks_padding = config.masks_padding && !config.parallel,
                       .sparse = config.sparse}};
 }
 

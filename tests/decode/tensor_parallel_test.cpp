@@ -313,6 +313,16 @@ TEST(TensorParallel, ResultsOfMaskedPaddingAreOneRanksBits) {
   expect_agree<EncoderDecoderModel>(config, parameters_of<Transformer>(config, 0.25F));
 }
 
+TEST(TensorParallel, ResultsOfMultiQueryAndParallelLayersAreOneRanksBits) {
+  T5Config config = encoder_decoder();
+  config.multi_query = true;
+  expect_agree<EncoderDecoderModel>(config, parameters_of<Transformer>(config, 0.25F));
+  auto alone = small_config<TransformerConfig>();
+  alone.num_layers = 2;
+  alone.multi_query = alone.parallel = true;
+  expect_agree<DecoderOnlyModel>(alone, parameters_of<DecoderOnlyTransformer>(alone, 0.25F), true);
+}
+
 TEST(TensorParallel, MoreRanksThanHeadsAreRefused) {
   const T5Config config = encoder_decoder();
   const Arrays parameters = parameters_of<Transformer>(config, 0.25F);

@@ -178,6 +178,9 @@ flaxformer.architectures.moe.routing.ExpertsChooseMaskedRouter:
   jitter_noise = 0.0
   dtype = 'float32'
   ignore_padding_tokens = False
+flaxformer.components.attention.dense_attention.MultiQueryDotProductAttention:
+  num_heads = 2
+  head_dim = 4
 flaxformer.architectures.t5.t5_architecture.Encoder:
   num_layers = 1
   layer_factory = @flaxformer.architectures.t5.t5_architecture.EncoderLayer

@@ -105,6 +105,11 @@ TEST_F(Layouts, GiveTheSameRunOfTiedT5) {
   compare(training, {2, 2}, 2, 1);
 }
 
+TEST_F(Layouts, GiveTheSameRunOfMultiQueryAttentionAndParallelLayers) {
+  for (const Network network : {Network::multi_query, Network::parallel})
+    compare({.network = network, .packed = true, .optimizer = {}}, {2, 2}, 2, 2);
+}
+
 TEST_F(Layouts, GiveTheSameRunOfADecoder) {
   const Training training{.network = Network::decoder_only, .remat = "minimal", .optimizer = {}};
   compare(training, {4, 1}, 1, 2);

@@ -104,6 +104,10 @@ Result run(const Training& training) {
   return result;
 }
 
+bool decodes_alone(const Training& training) {
+  return training.network == Network::decoder_only || training.network == Network::parallel;
+}
+
 }  // namespace
 
 LossFunction loss_of(const BaseModel& model, bool t5x_dropout) {
@@ -125,9 +129,11 @@ std::unique_ptr<BaseModel> make_model(const Training& training) {
     config.vocab_size = kVocabulary;
     config.dropout_rate = training.dropout_rate;
     config.logits_via_embedding = training.network == Network::t5_1_0_tied;
+    config.multi_query = training.network == Network::multi_query;
+    config.parallel = training.network == Network::parallel;
     config.remat_policy = training.remat;
   };
-  if (training.network == Network::decoder_only) {
+  if (decodes_alone(training)) {
     TransformerConfig config;
     fill(config);
     config.num_layers = training.num_layers;
@@ -147,7 +153,7 @@ std::unique_ptr<BaseModel> make_model(const Training& training) {
 
 HostArrays make_batch(const Training& training, int64_t step) {
   HostArrays batch;
-  const bool encoder = training.network != Network::decoder_only;
+  const bool encoder = !decodes_alone(training);
   const auto fill = [&](const std::string& name, int64_t length, auto value) {
     HostArray& array = batch[name] = HostArray(DType::i32, {training.rows, length});
     for (int64_t row = 0; row < training.rows; ++row)

@@ -1,5 +1,6 @@
 // What gin files bind of flaxformer's dense modules: networks of these, or errors that say what to bind.
 
+#include "models/fp8.h"
 #include "tests/models/model_fixture.h"
 
 namespace quintet::testing {
@@ -17,6 +18,11 @@ const std::string kDecoderOnly =
     "t5_architecture.DecoderOnly.decoder_factory = @t5_architecture.Decoder\n";
 const std::string kEmbedder = "t5_architecture.Decoder.token_embedder_factory = @embedding.Embed\n";
 const std::string kNoCross = "t5_architecture.DecoderLayer.encoder_decoder_attention = None\n";
+const std::string kMultiQuery =
+    "dense_attention.MultiQueryDotProductAttention.num_heads = 2\n"
+    "dense_attention.MultiQueryDotProductAttention.head_dim = 4\n"
+    "t5_architecture.EncoderLayer.attention = "
+    "@dense_attention.MultiQueryDotProductAttention()\n";
 
 std::string refusal(const std::string& bindings) {
   try {
@@ -32,7 +38,9 @@ TEST(Flaxformer, RefusesNetworksThatAreNotThere) {
            {kNoCross, "bind their encoder_decoder_attention"},
            {kDecoderOnly + kEmbedder, "bind encoder_decoder_attention = None"},
            {kDecoderOnly + kNoCross, "bind its token_embedder_factory"},
-           {"t5_architecture.EncoderLayer.parallel = True\n", "parallel = False alone"},
+           {"t5_architecture.DecoderLayer.parallel = True\n", "fixture.gin:"},
+           {"t5_architecture.EncoderLayer.parallel = True\n", "alone are parallel here"},
+           {kMultiQuery, "encoder and decoder layers must have the same"},
            {"t5_architecture.Encoder.scan_layers = True\n", "scan_layers = False alone"},
            {"dense_attention.MultiHeadDotProductAttention.use_rotary_embedding = True\n",
             "use_rotary_embedding = False alone"}})
@@ -49,6 +57,21 @@ TEST(Flaxformer, DecoderOnlyIsWhatItsFilesBind) {
   EXPECT_EQ(module.config.dtype, "float32");
   EXPECT_EQ(module.config.init_scale, 0.1);
   EXPECT_TRUE(module.config.masks_padding);
+  EXPECT_FALSE(module.config.parallel || module.config.multi_query);
+}
+
+TEST(Flaxformer, MultiQueryAttentionHasNoFp8) {
+  T5Config config;
+  config.vocab_size = 8;
+  config.num_encoder_layers = config.num_decoder_layers = 1;
+  config.multi_query = true;
+  EncoderDecoderModel model(config, {});
+  try {
+    use_fp8(model, {.enabled = true});
+    FAIL() << "nothing is refused";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("multi-query"), std::string::npos) << error.what();
+  }
 }
 
 }  // namespace

@@ -19,6 +19,9 @@ const std::string kDense = kComponents + "dense.DenseGeneral";
 const std::string kMlp = kComponents + "dense.MlpBlock";
 const std::string kAttention =
     kComponents + "attention.dense_attention.MultiHeadDotProductAttention";
+const std::string kMultiQuery =
+    kComponents + "attention.dense_attention.MultiQueryDotProductAttention";
+const std::vector<std::string> kAttentions = {kAttention, kMultiQuery};
 const std::string kExperts = kMoe + "moe_layers.MoeLayer";
 const std::string kRouterWeights = kMoe + "routing.RouterWeights";
 const std::vector<std::string> kRouters = {kMoe + "routing.TokensChooseMaskedRouter",
@@ -45,14 +48,14 @@ bool is_architectures_dtype(const Value& value, const gin::Config& config) {
 /// Numbers and how they are computed.
 std::vector<Row> rows_of_numbers() {
   return {
-      {joined({kNorm, kBias, kEmbed, kMlp, kAttention, kExperts}, kStacks), "dtype", kWarned,
-       "the dtype of t5_architecture.EncoderDecoder or DecoderOnly is every part's",
+      {joined({kNorm, kBias, kEmbed, kMlp, kAttention, kMultiQuery, kExperts}, kStacks), "dtype",
+       kWarned, "the dtype of t5_architecture.EncoderDecoder or DecoderOnly is every part's",
        is_architectures_dtype},
       {joined({kDense, kRouterWeights}, kRouters), "dtype", kWarned,
        "logits and routers are computed in float32", is_one_of({"float32"})},
       {{kEmbed}, "attend_dtype", kWarned, "logits are computed in float32", is_one_of({"float32"})},
-      {{kAttention}, "float32_logits", kWarned, "they are float32 with any value", always},
-      {{kDense, kMlp, kAttention, kExperts, kRouterWeights},
+      {kAttentions, "float32_logits", kWarned, "they are float32 with any value", always},
+      {{kDense, kMlp, kAttention, kMultiQuery, kExperts, kRouterWeights},
        "precision",
        kWarned,
        "products of float32 are exact to float32 with any precision"},
@@ -60,26 +63,20 @@ std::vector<Row> rows_of_numbers() {
       {{kNorm}, "scale_init", kRefused, "scales begin with 1"},
       {{kNorm}, "conv", kRefused, "this network has no convolutions"},
       {{kMlp}, "intermediate_conv", kRefused, "this network has no convolutions"},
-      {{kAttention}, "q_conv", kRefused, "this network has no convolutions"},
-      {{kAttention}, "k_conv", kRefused, "this network has no convolutions"},
-      {{kAttention}, "v_conv", kRefused, "this network has no convolutions"},
-      {{kAttention}, "qkv_features", kRefused, "bind num_heads and head_dim"},
-      {{kAttention}, "out_features", kRefused, "what leaves attention is as wide as embeddings"},
-      {{kAttention},
-       "broadcast_dropout",
-       kRefused,
-       "attention dropout is the same for all positions of a query",
-       is_one_of({true})},
-      {{kAttention},
-       "split_head_kernel",
-       kWarned,
-       "kernels have heads and their width in one axis",
+      {kAttentions, "q_conv", kRefused, "this network has no convolutions"},
+      {kAttentions, "k_conv", kRefused, "this network has no convolutions"},
+      {kAttentions, "v_conv", kRefused, "this network has no convolutions"},
+      {kAttentions, "qkv_features", kRefused, "bind num_heads and head_dim"},
+      {kAttentions, "out_features", kRefused, "what leaves attention is as wide as embeddings"},
+      {kAttentions, "broadcast_dropout", kRefused,
+       "attention dropout is the same for all positions of a query", is_one_of({true})},
+      {kAttentions, "split_head_kernel", kWarned, "kernels have heads and their width in one axis",
        is_one_of({false})},
       {{kAttention}, "kernels_to_fuse", kRefused, "kernels have parameters of their own", is_empty},
       {{kMlp}, "out_dim", kRefused, "what leaves the MLP is as wide as embeddings"},
       {{kMlp}, "use_aqt", kRefused, "training is not quantized", is_one_of({false})},
       {{kMlp}, "wi_fused_kernel_init", kWarned, "kernels are not fused", always},
-      {{kDense, kMlp, kAttention, kRouterWeights},
+      {{kDense, kMlp, kAttention, kMultiQuery, kRouterWeights},
        "bias_init",
        kWarned,
        "there is no bias",

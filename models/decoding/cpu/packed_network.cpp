@@ -81,14 +81,14 @@ class Loader {
     int64_t begin = 0;
     for (const char* part : parts) {
       const std::string name = scope + "/" + part + "/kernel";
-      by_columns(name, kAlone, layer_.emb_dim, network_.all_joined_kv(), own, type_,
-                 [&](int64_t, int64_t first, StoredMatrix weights, int64_t count) {
-                   std::vector<float> scaled;
-                   if (const auto by = factor_of(spec_, name); by && weights.dtype == DType::f32)
-                     weights = divided(weights, layer_.emb_dim, count, *by, scaled);
-                   packed.set_columns(begin + first, weights, count);
-                 });
-      begin += width;
+      const bool one_head = layer_.multi_query && part != std::string("query");
+      const int64_t n = one_head ? layer_.head_dim : network_.all_joined_kv();
+      // The keys and values of one head are there for each head: attention knows no others.
+      for (const int64_t end = begin + width; begin < end; begin += one_head ? n : width)
+        by_columns(name, kAlone, layer_.emb_dim, n, one_head ? Columns{0, n} : own, type_,
+                   [&](int64_t, int64_t first, const StoredMatrix& weights, int64_t count) {
+                     packed.set_columns(begin + first, weights, count);
+                   });
     }
     return packed;
   }
@@ -139,7 +139,10 @@ class Loader {
                   const Columns& own, WeightType type, Use use) const {
     if (matrices == kAlone)
       return in_parts(name, k, n, 1, own, type,
-                      [&](int64_t first, const StoredMatrix& part, int64_t count) {
+                      [&](int64_t first, StoredMatrix part, int64_t count) {
+                        std::vector<float> scaled;
+                        if (const auto by = factor_of(spec_, name); by && part.dtype == DType::f32)
+                          part = divided(part, k, count, *by, scaled);
                         use(0, first, part, count);
                       });
     const auto use_one = [&](int64_t i, const StoredParameter& stored) {

@@ -45,6 +45,7 @@ struct SequenceBackend {
       sum.out = ops::rms_norm(x, norm);
     else
       sum = ops::add_rms_norm(x, residual, norm);
+    residual = {};
     x = sum.x_new;
     return token_mask.absent() ? sum.out : ops::mask_tokens(sum.out, token_mask);
   }
@@ -75,13 +76,14 @@ struct SequenceBackend {
     query = ops::attention(query, ops::matmul(encoded, parts[0]), ops::matmul(encoded, parts[1]),
                            {}, cross_mask, {.num_heads = stack.layer.num_heads});
   }
-  void add_product(const GpuMatrix& matrix) {
-    residual = ops::matmul(query, matrix);
-    weights.sum(residual);
+  /// Onto what is there for the next norm.
+  void add_part(Tensor part) {
+    weights.sum(part);
+    residual = residual.absent() ? part : ops::add(residual, part);
   }
+  void add_product(const GpuMatrix& matrix) { add_part(ops::matmul(query, matrix)); }
   void add_mlp(const Tensor& norm, const GpuForm::Mlp& mlp) {
-    residual = ops::mlp(normed(norm), mlp.wi_0, mlp.wi_1, mlp.wo, mlp.activations);
-    weights.sum(residual);
+    add_part(ops::mlp(normed(norm), mlp.wi_0, mlp.wi_1, mlp.wo, mlp.activations));
   }
   void add_mlp(const Tensor& norm, const GpuForm::Experts& experts) {
     const Tensor h = normed(norm);

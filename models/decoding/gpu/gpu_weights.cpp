@@ -51,8 +51,15 @@ class Loader {
   Form::Projections projections(const std::string& scope, std::initializer_list<const char*> names,
                                 ReadBy by) const {
     Form::Projections all;
-    for (const char* name : names)
-      all.parts.push_back(matrix(fmt::format("{}/{}/kernel", scope, name), kColumns));
+    const LayerConfig& layer = spec_.decoder.layer;
+    for (const char* name : names) {
+      const bool one_head = layer.multi_query && name != std::string("query");
+      const GpuMatrix one = matrix(fmt::format("{}/{}/kernel", scope, name),
+                                   one_head ? std::optional<int>() : kColumns);
+      // Attention knows no heads that share keys and values: each has a copy.
+      all.parts.push_back(
+          one_head ? side_by_side(std::vector(static_cast<size_t>(layer.num_heads), one)) : one);
+    }
     if (by.steps) all.joined = names.size() == 1 ? all.parts[0] : side_by_side(all.parts);
     if (!by.sequences) all.parts.clear();
     return all;

@@ -18,7 +18,7 @@ template <class Form, class Backend>
 void run_layer(Backend& backend, size_t i, const LayerWeights<Form>& layer) {
   backend.project(i, layer.self);
   backend.attend_self(i, layer.self);
-  backend.add_product(layer.self.out);
+  if (!layer.parallel) backend.add_product(layer.self.out);
   if (layer.cross) {
     backend.project(i, *layer.cross);
     backend.attend_cross(i);
@@ -26,6 +26,8 @@ void run_layer(Backend& backend, size_t i, const LayerWeights<Form>& layer) {
   }
   for (const FeedForwardWeights<Form>& block : layer.feed_forward)
     std::visit([&](const auto& mlp) { backend.add_mlp(block.norm, mlp); }, block.mlp);
+  // Of a parallel layer the MLP reads the rows as attention has read them.
+  if (layer.parallel) backend.add_product(layer.self.out);
 }
 
 template <class Form, class Backend>

@@ -49,9 +49,12 @@ DType stored_dtype(WeightType type) {
 }
 
 std::optional<float> factor_of(const ModelSpec& spec, const std::string& name) {
-  if (!spec.decoder.layer.scale_attn_logits || !name.ends_with("/query/kernel"))
-    return std::nullopt;
-  return std::sqrt(static_cast<float>(spec.decoder.layer.head_dim));
+  const LayerConfig& layer = spec.decoder.layer;
+  if (layer.scale_attn_logits && name.ends_with("/query/kernel"))
+    return std::sqrt(static_cast<float>(layer.head_dim));
+  if (layer.parallel && (name.ends_with("/out/kernel") || name.ends_with("/wo/kernel")))
+    return std::sqrt(2.0F);
+  return std::nullopt;
 }
 
 QuantizedParameter quantize_parameter(const ModelSpec& spec, const std::string& name,

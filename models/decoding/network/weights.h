@@ -36,6 +36,8 @@ struct LayerWeights {
   AttentionWeights<Form> self;
   std::optional<AttentionWeights<Form>> cross;
   std::vector<FeedForwardWeights<Form>> feed_forward;  // one, or with ST-MoE's extra MLP two
+  bool parallel =
+      false;  // LayerConfig's; what its matrices `out` and `wo` are divided by: factor_of
 };
 
 template <class Form>
@@ -57,7 +59,9 @@ LayerWeights<typename Loader::Form> load_layer(const Loader& load, const StackSp
   const LayerConfig& c = stack.layer;
   const std::string scope = stack.layer_scope(index) + "/";
   const auto norm = [&](const std::string& block) {
-    return load.vector(scope + "pre_" + block + "_layer_norm/scale", c.emb_dim);
+    return load.vector(
+        scope + (c.parallel ? "layer_norm/scale" : "pre_" + block + "_layer_norm/scale"),
+        c.emb_dim);
   };
   const std::string self = stack.is_encoder ? "attention" : "self_attention";
   LayerWeights<Form> layer{
@@ -69,7 +73,8 @@ LayerWeights<typename Loader::Form> load_layer(const Loader& load, const StackSp
                .out = load.matrix(scope + self + "/out/kernel", c.joined_kv(), c.emb_dim),
                .relative_bias = std::move(relative_bias)},
       .cross = {},
-      .feed_forward = {}};
+      .feed_forward = {},
+      .parallel = c.parallel};
   if (stack.cross_attention) {
     const std::string cross = scope + "encoder_decoder_attention";
     layer.cross = {.norm = norm("cross_attention"),
