@@ -78,6 +78,15 @@ void expect_is(const Arguments& args, const std::string& name, const gin::Value&
              args.where(name).text, name, only.repr(), args.value(name).repr());
 }
 
+/// Of an architecture or a stack of one.
+void refuse_scan(const Arguments& args) {
+  QT_CHECK(!args.get_or<bool>("scan_layers", false),
+           "{}: layers have parameters of their own here; bind False, and "
+           "relative_position_bias_factory "
+           "of the layers instead of the stack's: a checkpoint of scanned layers is read into them",
+           args.where("scan_layers").text);
+}
+
 /// What is bound to `name`, if anything is: an initializer of the kind that the network has there.
 std::optional<Initial> initial_of(const Arguments& args, const std::string& name,
                                   const std::string& kind) {
@@ -184,8 +193,11 @@ void add_components(Registry& r) {
 }
 
 gin::Value attention_def(const Arguments& a, bool multi_query) {
-  for (const char* name : {"use_bias", "use_rotary_embedding", "rescale_logits"})
-    expect_is(a, name, false);
+  for (const char* name : {"use_bias", "rescale_logits"}) expect_is(a, name, false);
+  QT_CHECK(!a.get_or<bool>("use_rotary_embedding", false),
+           "{}: there are no rotary embeddings here; positions are those of "
+           "relative_position_biases.RelativePositionBiases",
+           a.where("use_rotary_embedding").text);
   expect_is(a, "output_projection", true);
   return object(AttentionDef{
       a.get<int64_t>("num_heads"), a.get<int64_t>("head_dim"), a.get<double>("dropout_rate"),
@@ -378,7 +390,7 @@ void add_layers(Registry& r) {
 }
 
 gin::Value stack(const Arguments& a) {
-  expect_is(a, "scan_layers", false);
+  refuse_scan(a);
   StackDef def{.num_layers = a.get<int64_t>("num_layers"),
                .num_sparse_layers = a.get_or<int64_t>("num_sparse_layers", 0),
                .layout = layer_layout_from_name(a.get_or<std::string>("sparse_layout", "mixed"))};
@@ -493,7 +505,7 @@ void take_decoder(Config& c, const Arguments& a, const StackDef& decoder,
 }
 
 DecoderOnlyModule decoder_only(const Arguments& a) {
-  expect_is(a, "scan_layers", false);
+  refuse_scan(a);
   const auto decoder = made<StackDef>(a, "decoder_factory");
   QT_CHECK(!decoder.dense.cross_attention && !decoder.sparse.cross_attention,
            "{}: nothing is encoded here; bind encoder_decoder_attention = None of its layers",
@@ -508,7 +520,7 @@ DecoderOnlyModule decoder_only(const Arguments& a) {
 }
 
 T5Module encoder_decoder(const Arguments& a) {
-  expect_is(a, "scan_layers", false);
+  refuse_scan(a);
   const auto encoder = made<StackDef>(a, "encoder_factory");
   const auto decoder = made<StackDef>(a, "decoder_factory");
   T5Config c;
