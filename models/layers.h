@@ -43,7 +43,8 @@ struct LayerConfig {
   bool scale_attn_logits =
       false;  // scores divided by sqrt(head_dim); T5X's contrib.gpu has the choice
 
-  bool multi_query = false;  // all heads have the keys and values of one (arXiv:1911.02150)
+  bool multi_query = false;    // all heads have the keys and values of one (arXiv:1911.02150)
+  bool masks_padding = false;  // padding enters attention and MLP as zeros; flaxformer's
   bool parallel = false;  // attention and MLP of one norm, added together; without cross-attention
 
   int64_t joined_kv() const { return num_heads * head_dim; }

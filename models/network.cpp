@@ -153,7 +153,7 @@ Encoder::Encoder(const Scope& scope, const StackSpec& spec, Remat remat)
       relative_biases_(relative_bias_tables(scope, spec)),
       encoder_norm_(scope / "encoder_norm", spec.layer),
       remat_(remat),
-      masks_padding_(spec.masks_padding) {
+      masks_padding_(spec.masks_padding()) {
   for (int64_t i = 0; i < spec.num_layers; ++i)
     layers_.emplace_back(scope / fmt::format("layers_{}", i), spec.layer, spec.sparse_at(i));
 }
@@ -286,7 +286,7 @@ Tensor Transformer::decode(const Tensor& encoded, const Tensor& encoder_segments
   const ops::AttentionMask cross_mask = ops::with_ranges(
       {.query_segments = segments, .key_segments = encoder_segments, .prefix = {}});
   return (*decoder_)(ops::embed(input_tokens, decoder_embedding_), encoded, self_mask, cross_mask,
-                     spec_.decoder.masks_padding ? token_mask : Tensor(), context);
+                     spec_.decoder.masks_padding() ? token_mask : Tensor(), context);
 }
 
 Projection Transformer::projection() const {

@@ -23,8 +23,7 @@ struct T5Config : LayerConfig {
   bool logits_via_embedding = false;
   std::string remat_policy = "none";           // as T5X's; see Remat
   SparseStack sparse_encoder, sparse_decoder;  // layers that are mixtures of experts
-  bool masks_padding = false;        // flaxformer: padding enters attention and MLP as zeros
-  bool separate_embeddings = false;  // flaxformer: encoder and decoder have a table each
+  bool separate_embeddings = false;            // flaxformer: encoder and decoder have a table each
 };
 
 /// gin: network.TransformerConfig of T5X's decoder_only example.
@@ -35,7 +34,6 @@ struct TransformerConfig : LayerConfig {
   bool logits_via_embedding = false;
   std::string remat_policy = "none";
   SparseStack sparse;
-  bool masks_padding = false;  // as T5Config's
 };
 
 /// What of a layer is computed again for the backward pass, so that it needs no memory until then: nothing;

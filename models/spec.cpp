@@ -14,12 +14,10 @@ ModelSpec spec_of(const T5Config& config) {
           .encoder = StackSpec{.layer = config,
                                .num_layers = config.num_encoder_layers,
                                .is_encoder = true,
-                               .masks_padding = config.masks_padding,
                                .sparse = config.sparse_encoder},
           .decoder = {.layer = config,
                       .num_layers = config.num_decoder_layers,
                       .cross_attention = true,
-                      .masks_padding = config.masks_padding,
                       .sparse = config.sparse_decoder}};
 }
 
@@ -28,18 +26,15 @@ ModelSpec spec_of(const TransformerConfig& config, bool inputs_bidirectional_att
           .dtype = config.dtype,
           .logits_via_embedding = config.logits_via_embedding,
           .inputs_bidirectional_attention = inputs_bidirectional_attention,
-          .decoder = {.layer = config,
-                      .num_layers = config.num_layers,
-                      .masks_padding = config.masks_padding && !config.parallel,
-                      .sparse = config.sparse}};
+          .decoder = {.layer = config, .num_layers = config.num_layers, .sparse = config.sparse}};
 }
 
 void check_t5x_dropout(const ModelSpec& spec) {
   const StackSpec& stack = spec.decoder;
-  const char* const network = spec.own_network       ? "a network of its own"
-                              : stack.layer.scalable ? "T5X's scalable_t5"
-                              : stack.masks_padding  ? "flaxformer's"
-                                                     : nullptr;
+  const char* const network = spec.own_network            ? "a network of its own"
+                              : stack.layer.scalable      ? "T5X's scalable_t5"
+                              : stack.layer.masks_padding ? "flaxformer's"
+                                                          : nullptr;
   QT_CHECK(network == nullptr,
            "trainer.Trainer.t5x_dropout: this model's network is {}; T5X's masks are known of "
            "examples/t5, contrib/gpu/t5 and examples/decoder_only; bind t5x_dropout = False",

@@ -21,12 +21,13 @@ struct StackSpec {
   int64_t num_layers = 0;
   bool is_encoder = false;       // attends both ways
   bool cross_attention = false;  // to an encoder's output
-  bool masks_padding = false;    // padding enters attention and MLP as zeros
   SparseStack sparse{};          // which layers are mixtures of experts
 
   /// Of its parameters: "encoder" or "decoder".
   std::string scope() const { return is_encoder ? "encoder" : "decoder"; }
   std::string layer_scope(int64_t i) const { return fmt::format("{}/layers_{}", scope(), i); }
+  /// Parallel layers read padding as it is; nothing reads what they make of it.
+  bool masks_padding() const { return layer.masks_padding && !layer.parallel; }
   bool has_experts() const { return sparse.num_sparse_layers > 0; }
   /// Null: layer i is dense.
   const SparseStack* sparse_at(int64_t i) const {

@@ -60,6 +60,15 @@ TEST(Flaxformer, DecoderOnlyIsWhatItsFilesBind) {
   EXPECT_FALSE(module.config.parallel || module.config.multi_query);
 }
 
+TEST(Flaxformer, LayersHaveNoDropoutMasksOfT5x) {
+  TransformerConfig config;
+  config.masks_padding = true;
+  for (const bool parallel : {false, true}) {
+    config.parallel = parallel;
+    EXPECT_THROW(check_t5x_dropout(spec_of(config)), Error) << parallel;
+  }
+}
+
 TEST(Flaxformer, MultiQueryAttentionHasNoFp8) {
   T5Config config;
   config.vocab_size = 8;

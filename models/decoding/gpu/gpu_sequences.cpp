@@ -122,7 +122,7 @@ Tensor encode(const GpuWeights& weights, const Tensor& ids, const Tensor& marks,
       .stack = stack,
       .mask = ops::with_ranges({.query_segments = marks, .key_segments = marks, .prefix = {}}),
       .x = embedded(weights.encoder_embedding, ids),
-      .token_mask = stack.masks_padding ? marks : Tensor(),
+      .token_mask = stack.masks_padding() ? marks : Tensor(),
       .routings = routings}
       .run(weights.encoder);
 }
@@ -145,7 +145,7 @@ TargetOutput run_targets(const GpuWeights& weights, const HostArrays& batch) {
       .stack = spec.decoder,
       .mask = {.query_segments = segments, .key_segments = segments, .prefix = {}, .causal = true},
       .x = embedded(weights.embedding, rows_of(batch, rows, "decoder_input_tokens")),
-      .token_mask = spec.decoder.masks_padding ? decoder_token_mask(batch, rows) : Tensor(),
+      .token_mask = spec.decoder.masks_padding() ? decoder_token_mask(batch, rows) : Tensor(),
       .routings = &routings};
   if (spec.encoder) {
     const Tensor inputs = mask_segments(batch, "encoder_input_tokens", "encoder_segment_ids", rows);
