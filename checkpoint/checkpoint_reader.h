@@ -48,6 +48,8 @@ class CheckpointReader {
   virtual int64_t file_bytes() const = 0;
   /// What else the files say of themselves, for people: {"model_type", "mt5"}.
   virtual std::vector<std::pair<std::string, std::string>> details() const { return {}; }
+  /// Whether arrays lie in a mapped file as they are, so that a part of one costs its share.
+  virtual bool is_mapped() const { return false; }
   /// Of the training that wrote it; 0 where the format does not say.
   virtual int64_t step() const { return 0; }
   /// Data position and vocabularies of a run of ours; nothing ("{}") of other programs' checkpoints.

@@ -1,6 +1,7 @@
 #include "checkpoint/safetensors.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -14,7 +15,6 @@
 namespace quintet {
 namespace {
 
-constexpr uint64_t kMaxHeader = 100'000'000;
 constexpr uint64_t kDataAlignment = 8;  // of the data, so that it can be mapped
 constexpr std::string_view kCrcPrefix = "crc32c:";
 constexpr std::string_view kHeaderCrc = "crc32c";
@@ -81,17 +81,6 @@ std::string exchange_header_crc(std::string& text, const std::string& digits) {
   return found;
 }
 
-void check_header_crc(std::string text, const SafetensorsMetadata& metadata,
-                      const std::filesystem::path& file) {
-  const auto first = metadata.lower_bound(std::string(kHeaderCrc));
-  if (first == metadata.end() || !first->first.starts_with(kHeaderCrc)) return;  // not from us
-  const std::string expected = exchange_header_crc(text, std::string(kNoDigits));
-  const std::string found = digits_of(crc32c(text));
-  QT_CHECK_AS(ExitCode::kData, found == expected,
-              "{}: the header is damaged: CRC-32C is {}, expected {}", file.string(), found,
-              expected.empty() ? "none" : expected);
-}
-
 }  // namespace
 
 SafetensorsHeader parse_safetensors_header(std::string_view json, int64_t data_bytes,
@@ -119,6 +108,30 @@ SafetensorsHeader parse_safetensors_header(std::string_view json, int64_t data_b
   return header;
 }
 
+void check_safetensors_header(std::string text, const SafetensorsHeader& header,
+                              const std::filesystem::path& file) {
+  const SafetensorsMetadata& metadata = header.metadata;
+  const auto first = metadata.lower_bound(std::string(kHeaderCrc));
+  if (first == metadata.end() || !first->first.starts_with(kHeaderCrc)) return;  // not from us
+  const std::string expected = exchange_header_crc(text, std::string(kNoDigits));
+  const std::string found = digits_of(crc32c(text));
+  QT_CHECK_AS(ExitCode::kData, found == expected,
+              "{}: the header is damaged: CRC-32C is {}, expected {}", file.string(), found,
+              expected.empty() ? "none" : expected);
+}
+
+std::optional<uint32_t> safetensors_crc(const SafetensorsHeader& header,
+                                        const std::string& tensor) {
+  const auto found = header.metadata.find(std::string(kCrcPrefix) + tensor);
+  if (found == header.metadata.end()) return std::nullopt;
+  const std::string& digits = found->second;
+  uint32_t value = 0;
+  const auto [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
+  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+  return value;
+}
+
 SafetensorsFile read_safetensors_file(const std::filesystem::path& path) {
   // A link is fine here, as in a Hugging Face cache.
   const File file = File::open_read(
@@ -128,14 +141,14 @@ SafetensorsFile read_safetensors_file(const std::filesystem::path& path) {
   QT_CHECK_AS(ExitCode::kData, size >= 8, "{}: {} bytes, too short for safetensors", path.string(),
               size);
   file.read_at(0, std::as_writable_bytes(std::span(&header_bytes, 1)));
-  QT_CHECK_AS(ExitCode::kData, header_bytes <= kMaxHeader && header_bytes <= size - 8,
+  QT_CHECK_AS(ExitCode::kData, header_bytes <= kMaxSafetensorsHeader && header_bytes <= size - 8,
               "{}: header of {} bytes does not fit the file of {}; not safetensors or cut short",
               path.string(), header_bytes, size);
   std::string text(header_bytes, '\0');
   file.read_at(8, std::as_writable_bytes(std::span(text)));
   SafetensorsHeader header =
       parse_safetensors_header(text, static_cast<int64_t>(size - 8 - header_bytes), path.string());
-  check_header_crc(std::move(text), header.metadata, path);
+  check_safetensors_header(std::move(text), header, path);
   SafetensorsFile result;
   for (const SafetensorsEntry& entry : header.entries) {
     HostArray array(entry.dtype, entry.shape);

@@ -11,6 +11,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,9 +48,19 @@ struct SafetensorsHeader {
   std::vector<SafetensorsEntry> entries;  // in the order of their data
   SafetensorsMetadata metadata;           // all of it
 };
+/// The largest that is read.
+inline constexpr uint64_t kMaxSafetensorsHeader = 100'000'000;
+
 /// Validates a header against the number of bytes that follow it.
 SafetensorsHeader parse_safetensors_header(std::string_view json, int64_t data_bytes,
                                            const std::string& where);
+
+/// Throws ExitCode::kData naming the file if the header's text is not what its own checksum says; one without is from
+/// another program.
+void check_safetensors_header(std::string text, const SafetensorsHeader& header,
+                              const std::filesystem::path& file);
+/// A tensor's checksum; none: there is none, or it is no number.
+std::optional<uint32_t> safetensors_crc(const SafetensorsHeader& header, const std::string& tensor);
 
 /// The header of a file with these tensors, which get their order and places: wider elements first, so
 /// that all are aligned. Checksums are zeros in it. Throws ExitCode::kUsage naming `where` for names

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "checkpoint/bundle/bundle.h"
 #include "checkpoint/huggingface/huggingface_reader.h"
 #include "data/huggingface/tokenizer_files.h"
 #include "runtime/gin/registry/finder.h"
@@ -156,6 +157,7 @@ std::string huggingface_gin_text(const fs::path& directory) {
 
 std::string read_config_file(const std::string& path) {
   const fs::path file = path;
+  if (bundle::is_at(file)) return bundle::Reader(file).config();
   if (file.filename() != "config.json") return gin::read_gin_file(path);
   const fs::path directory = file.parent_path();
   QT_CHECK_AS(ExitCode::kData, huggingface::is_directory(directory),

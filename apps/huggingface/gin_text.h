@@ -13,7 +13,7 @@ namespace quintet {
 /// with. Throws what huggingface::Reader throws.
 std::string huggingface_gin_text(const std::filesystem::path& directory);
 
-/// A gin file's text, or what stands for a config.json. Throws as read_gin_file.
+/// A gin file's text, what stands for a config.json, or what a bundle has. Throws as read_gin_file.
 std::string read_config_file(const std::string& path);
 
 }  // namespace quintet

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/config/checkpoint_config.h"
+#include "checkpoint/bundle/bundle.h"
 #include "data/vocabularies/vocabulary_file.h"
 #include "runtime/base/files/atomic_file.h"
 #include "runtime/base/files/posix_file.h"
@@ -64,6 +65,30 @@ std::pair<VocabularyPtr, VocabularyPtr> of_task(const data::Provider& provider) 
 
 std::string copy_name(const data::VocabularyFile& file) {
   return fmt::format("{:08x}-{}", file.crc, fs::path(file.path).filename().string());
+}
+
+bool is_it(const data::VocabularyFile& file, const std::string& bytes) {
+  return std::ssize(bytes) == file.bytes && crc32c(bytes) == file.crc;
+}
+
+/// As they were read.
+std::string bytes_of(const data::VocabularyFile& file) {
+  std::string bytes = data::read_vocabulary_file(file.path);
+  QT_CHECK_AS(ExitCode::kData, is_it(file, bytes),
+              "{}: has changed since this run read it, {}; start the run again",
+              file.read_from.string(), to_string(file));
+  return bytes;
+}
+
+/// Those that a bundle has.
+std::map<std::string, data::VocabularyCopy> copies_in(const bundle::Reader& model) {
+  std::map<std::string, data::VocabularyCopy> copies;
+  const auto records = recorded_vocabularies(model);
+  if (!records) return copies;
+  for (const auto& [name, record] : *records)
+    if (record.file)
+      copies[record.file->path] = {model.folder(), model.vocabulary(copy_name(*record.file))};
+  return copies;
 }
 
 /// The model directory of a checkpoint's folder.
@@ -155,19 +180,20 @@ void check_recorded(const CheckpointReader& checkpoint, const data::VocabularyRe
   }
 }
 
+std::map<std::string, std::string> vocabulary_files(const data::VocabularyRecords& now) {
+  std::map<std::string, std::string> files;
+  for (const auto& [name, record] : now)
+    if (record.file) files[copy_name(*record.file)] = bytes_of(*record.file);
+  return files;
+}
+
 void copy_vocabularies(const fs::path& model_dir, const data::VocabularyRecords& now) {
   const fs::path folder = model_dir / kFolder;
   for (const auto& [name, record] : now) {
     if (!record.file) continue;
     const fs::path copy = folder / copy_name(*record.file);
-    const auto is_it = [&](const std::string& bytes) {
-      return std::ssize(bytes) == record.file->bytes && crc32c(bytes) == record.file->crc;
-    };
-    if (is_there(copy) && is_it(read_file(copy))) continue;
-    const std::string bytes = read_file(record.file->read_from);
-    QT_CHECK_AS(ExitCode::kData, is_it(bytes),
-                "{}: has changed since this run read it, {}; start the run again",
-                record.file->read_from.string(), to_string(*record.file));
+    if (is_there(copy) && is_it(*record.file, read_file(copy))) continue;
+    const std::string bytes = bytes_of(*record.file);
     make_folders(folder);
     atomic_write_file(copy, bytes);
   }
@@ -177,11 +203,13 @@ void copy_vocabularies(const fs::path& model_dir, const data::VocabularyRecords&
 }
 
 void use_copies_of(const fs::path& model_dir) {
+  if (bundle::is_at(model_dir))
+    return data::use_vocabulary_copies(copies_in(bundle::Reader(model_dir)));
   const fs::path folder = model_dir / kFolder;
-  std::map<std::string, fs::path> copies;
+  std::map<std::string, data::VocabularyCopy> copies;
   if (is_there(folder / kRecord))
     for (const auto& [name, record] : data::vocabulary_records_from(Json::read(folder / kRecord)))
-      if (record.file) copies[record.file->path] = folder / copy_name(*record.file);
+      if (record.file) copies[record.file->path] = {folder / copy_name(*record.file)};
   data::use_vocabulary_copies(std::move(copies));
 }
 
@@ -190,6 +218,7 @@ void use_copies_of(const gin::Config& config, const std::string& binding) {
   if (value.is_none()) return;  // the call says what is missing
   const auto restore = gin::as<RestoreCheckpointConfig>(value, {binding});
   if (restore.path.empty()) return;
+  if (bundle::is_at(restore.path.front())) return use_copies_of(restore.path.front());
   const fs::path path = fs::path(restore.path.front()) / "";
   use_copies_of(path.parent_path().filename().string().starts_with("checkpoint_")
                     ? path.parent_path().parent_path()

@@ -41,11 +41,14 @@ std::optional<data::VocabularyRecords> recorded_vocabularies(const CheckpointRea
 void check_recorded(const CheckpointReader& checkpoint, const data::VocabularyRecords& now,
                     bool speaks = true, const std::string& advice = "");
 
+/// The bytes of the vocabularies' files, by the names of their copies. Throws kData unless they still are what was read.
+std::map<std::string, std::string> vocabulary_files(const data::VocabularyRecords& now);
 /// Copies the vocabularies' files, which must still be what was read, and writes the record of
 /// them.
 void copy_vocabularies(const std::filesystem::path& model_dir, const data::VocabularyRecords& now);
 /// From now on vocabularies whose files are not at their paths are read from the copies of this
-/// model directory. Nothing happens if there are none.
+/// model directory; those of a bundle (checkpoint/bundle) from it, whatever lies at their paths. Nothing happens if there
+/// are none.
 void use_copies_of(const std::filesystem::path& model_dir);
 /// The same for the model directory that `binding`, a RestoreCheckpointConfig, restores from.
 void use_copies_of(const gin::Config& config, const std::string& binding);

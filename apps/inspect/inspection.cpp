@@ -8,6 +8,7 @@
 #include "apps/inspect/one_tensor.h"
 #include "apps/inspect/run_summary.h"
 #include "apps/inspect/tensor_values.h"
+#include "checkpoint/bundle/bundle.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/commit.h"
 #include "checkpoint/finite.h"
@@ -139,7 +140,8 @@ void print_text(const InspectOptions& options, const Listing& listing) {
   for (const auto& [key, value] : listing.head.items())
     fmt::print("{:<12} {}\n", key, text_of(value));
   const std::string kind = listing.head["kind"];
-  const bool has_checksums = kind == "checkpoint" || kind == "safetensors";
+  const bool has_checksums =
+      kind == "checkpoint" || kind == "safetensors" || bundle::is_at(options.path);
   fmt::print("{:<12} {}\n", "verified",
              !options.verify ? "sizes only"
              : has_checksums ? "every byte"

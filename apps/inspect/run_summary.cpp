@@ -6,6 +6,7 @@
 
 #include "apps/input/run_vocabularies.h"
 #include "apps/model/trained_model.h"
+#include "checkpoint/bundle/bundle.h"
 #include "checkpoint/open/recognize.h"
 #include "runtime/base/files/posix_file.h"
 #include "runtime/base/formats/json.h"
@@ -64,7 +65,7 @@ nlohmann::ordered_json described(const std::filesystem::path& model_dir, bool is
 
 nlohmann::ordered_json summary_of(const std::filesystem::path& model_dir) {
   nlohmann::ordered_json summary = nlohmann::ordered_json::object();
-  const bool is_run = is_there(model_dir / "config.gin");
+  const bool is_run = bundle::is_at(model_dir) || is_there(model_dir / "config.gin");
   if (!is_run && !is_huggingface(model_dir)) return summary;
   try {
     summary = described(model_dir, is_run, {});

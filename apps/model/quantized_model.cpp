@@ -57,11 +57,7 @@ std::vector<std::string> load_for(const Weights& weights, const CheckpointReader
   return {};
 }
 
-void write_quantized(const TrainedModel& trained, WeightType weights,
-                     const std::filesystem::path& folder) {
-  const BaseModel& model = *trained.model->model;
-  QT_CHECK(list_checkpoints(folder).empty(),
-           "--output={}: there is a checkpoint already; name another folder", folder.string());
+HostArrays quantized_arrays(const BaseModel& model, WeightType weights) {
   HostArrays arrays;
   PartsProgress progress;
   const int64_t total = std::ssize(model.parameters().all());
@@ -74,6 +70,14 @@ void write_quantized(const TrainedModel& trained, WeightType weights,
     progress.update("quantize", ++done, total, "parameters");
   }
   progress.finish();
+  return arrays;
+}
+
+void write_quantized(const TrainedModel& trained, WeightType weights,
+                     const std::filesystem::path& folder) {
+  QT_CHECK(list_checkpoints(folder).empty(),
+           "--output={}: there is a checkpoint already; name another folder", folder.string());
+  const HostArrays arrays = quantized_arrays(*trained.model->model, weights);
   std::vector<TensorSlice> slices;
   for (const auto& [name, array] : arrays) slices.push_back(whole_slice(name, array));
   const data::VocabularyRecords vocabularies = vocabularies_of(*trained.model);

@@ -36,6 +36,9 @@ Weights weights_to_generate(std::optional<WeightType> requested,
 std::vector<std::string> load_for(const Weights& weights, const CheckpointReader& checkpoint,
                                   BaseModel& model, std::optional<int64_t> fallback_seed = {});
 
+/// The model's parameters by their names in a checkpoint, and the scales of those in a byte. They must be on the CPU.
+HostArrays quantized_arrays(const BaseModel& model, WeightType weights);
+
 /// Writes the model to `folder`, which must hold no checkpoint yet. The parameters must be on the CPU.
 void write_quantized(const TrainedModel& trained, WeightType weights,
                      const std::filesystem::path& folder);

@@ -4,6 +4,7 @@
 #include "apps/input/run_vocabularies.h"
 #include "apps/model/checkpoint_parameters.h"
 #include "apps/model/quantized_model.h"
+#include "checkpoint/bundle/bundle.h"
 #include "checkpoint/huggingface/config.h"
 #include "checkpoint/lora/peft.h"
 #include "checkpoint/open/formats.h"
@@ -23,9 +24,10 @@ struct Place {
   fs::path model_dir, config, checkpoint;  // no checkpoint: the newest
 };
 
-/// A run's directory, a checkpoint in one, or a Hugging Face directory; `named`: it has a configuration.
+/// A run's directory, a checkpoint in one, a Hugging Face directory or a bundle; `named`: it has a configuration.
 Place place_with_config(const fs::path& named) {
   const fs::path folder = (named / "").parent_path();  // "runs/a" and "runs/a/" alike
+  if (bundle::is_at(folder)) return {folder, folder, folder};
   if (!is_there(folder / "config.gin") && huggingface::is_directory(folder))
     return {folder, folder / "config.json", folder};
   const bool is_checkpoint = folder.filename().string().starts_with("checkpoint_");
@@ -87,6 +89,8 @@ TrainedModel open_trained_model(const fs::path& path, const gin::CommandLine& li
   const Place place = place_of(path, !line.files.empty());
   TrainedModel trained;
   trained.model_dir = place.model_dir;
+  trained.name = bundle::is_at(place.model_dir) ? bundle::Reader(place.model_dir).name()
+                                                : place.model_dir.filename().string();
   trained.config = place.config;
   if (!trained.model_dir.empty()) use_copies_of(trained.model_dir);
   gin::CommandLine all = line;

@@ -17,7 +17,8 @@ namespace quintet {
 struct TrainedModel {
   std::unique_ptr<GinSession> session;  // outlives the model: its configuration answers for methods
   std::shared_ptr<ConfiguredModel> model;
-  std::filesystem::path model_dir;
+  std::filesystem::path model_dir;  // or the bundle
+  std::string name;  // by which clients call it: the directory's last part, or what a bundle says
   std::filesystem::path config;  // config.gin or config.json; empty where files were given instead
   std::filesystem::path checkpoint;  // the folder that was read; empty with load = false
   // Of it; a quantized model's parameters are read from here when they are packed.

@@ -1,4 +1,3 @@
-#include <charconv>
 #include <cstring>
 
 #include "checkpoint/huggingface/formats.h"
@@ -8,19 +7,12 @@
 namespace quintet::huggingface {
 namespace {
 
-constexpr uint64_t kMaxHeader = 100'000'000;
-
 /// Those that our writer leaves; the format has none of its own.
 std::optional<Checksum> checksum_of(const SafetensorsHeader& header, const std::string& name,
                                     std::span<const std::byte> bytes) {
-  const auto found = header.metadata.find("crc32c:" + name);
-  if (found == header.metadata.end()) return std::nullopt;
-  const std::string& digits = found->second;
-  uint32_t value = 0;
-  const auto [end, error] =
-      std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
-  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
-  return Checksum{Checksum::Kind::crc32c, value, bytes};
+  const std::optional<uint32_t> crc = safetensors_crc(header, name);
+  if (!crc) return std::nullopt;
+  return Checksum{Checksum::Kind::crc32c, *crc, bytes};
 }
 
 }  // namespace
@@ -30,7 +22,7 @@ FileTensors safetensors_tensors(std::span<const std::byte> bytes, const std::str
               bytes.size());
   uint64_t size = 0;
   std::memcpy(&size, bytes.data(), 8);
-  QT_CHECK_AS(ExitCode::kData, size <= kMaxHeader && size <= bytes.size() - 8,
+  QT_CHECK_AS(ExitCode::kData, size <= kMaxSafetensorsHeader && size <= bytes.size() - 8,
               "{}: header of {} bytes does not fit the file of {}; not safetensors or cut short",
               where, size, bytes.size());
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + 8, size);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "checkpoint/bundle/bundle.h"
 #include "checkpoint/huggingface/huggingface_reader.h"
 #include "checkpoint/lora/peft.h"
 #include "checkpoint/open/open_checkpoint.h"
@@ -57,6 +58,7 @@ std::shared_ptr<const CheckpointReader> open_peft(const std::filesystem::path& p
 }
 
 constexpr CheckpointFormat kFormats[] = {
+    {"a bundle of quintet export", bundle::is_at, open_with<bundle::Reader>},
     {"a checkpoint of Quintet", is_native, open_native},
     {"a PEFT adapter", is_peft, open_peft},
     {"a Hugging Face directory", is_huggingface, open_with<huggingface::Reader>},

@@ -150,7 +150,8 @@ void copy_checkpoint(const CheckpointReader& from, const WriteFormat& format, Wr
   });
   stage(hosts, [&] {
     read_back(request, crcs, progress);  // while the disk writes
-    sync_file_system(request.folder);
+    sync_file_system(std::filesystem::is_directory(request.folder) ? request.folder
+                                                                   : request.folder.parent_path());
   });
 }
 

@@ -18,15 +18,17 @@ namespace quintet {
 
 /// What a writer is told. The same on all hosts, but for `host` and `share`.
 struct WriteRequest {
-  std::filesystem::path folder = {};    // of the checkpoint itself
+  std::filesystem::path folder = {};    // of the checkpoint itself; a bundle's file
   StoredTensors tensors = {};           // all there will be
   std::vector<std::string> share = {};  // those that this host writes, in that order
   int host = 0, hosts = 1;
   int64_t step = 0;
-  std::string run_id = {}, state_json = "{}";      // native
-  std::optional<huggingface::Config> config = {};  // hf
-  std::optional<t5x::Stacking> stacking = {};      // t5x: what `from` was made with
-  int64_t shard_bytes = int64_t{50'000'000'000};   // hf: of a file, as transformers 5
+  std::string run_id = {}, state_json = "{}";            // native, and the state of a bundle
+  std::string config_text = {}, name = {};               // bundle
+  std::map<std::string, std::string> vocabularies = {};  // bundle: bytes of their files
+  std::optional<huggingface::Config> config = {};        // hf
+  std::optional<t5x::Stacking> stacking = {};            // t5x: what `from` was made with
+  int64_t shard_bytes = int64_t{50'000'000'000};         // hf: of a file, as transformers 5
 };
 
 struct WriteFormat {

@@ -20,9 +20,9 @@ namespace fs = std::filesystem;
 /// Of this process: vocabularies are made by gin files, wherever these name them.
 struct Files {
   std::mutex mutex;
-  std::map<std::string, fs::path> copies;      // by path
-  std::map<std::string, VocabularyFile> read;  // by path
-  std::set<std::string> reported;              // paths whose copy was read
+  std::map<std::string, VocabularyCopy> copies;  // by path
+  std::map<std::string, VocabularyFile> read;    // by path
+  std::set<std::string> reported;                // paths whose copy was read
 };
 
 Files& files() {
@@ -36,14 +36,14 @@ fs::path place_of(const std::string& path, Files& all) {
   const auto copy = all.copies.find(path);
   if (copy == all.copies.end()) return local_path(path);
   if (const auto local = find_local_path(path); local && fs::exists(*local, ignored)) return *local;
+  const fs::path& place = copy->second.place;
   QT_CHECK_AS(
-      ExitCode::kData, fs::exists(copy->second, ignored),
+      ExitCode::kData, fs::exists(place, ignored),
       "{}: the vocabulary is not there, and neither is the run's own copy {}; bring one back", path,
-      copy->second.string());
+      place.string());
   if (all.reported.insert(path).second)
-    fmt::print(stderr, "{}: is not there; reading the run's own copy {}\n", path,
-               copy->second.string());
-  return copy->second;
+    fmt::print(stderr, "{}: is not there; reading the run's own copy {}\n", path, place.string());
+  return place;
 }
 
 std::string path_of(const Vocabulary& vocabulary) {
@@ -69,8 +69,10 @@ std::string to_string(const VocabularyFile& file) {
 std::string read_vocabulary_file(const std::string& path) {
   Files& all = files();
   const std::lock_guard lock(all.mutex);
-  const fs::path place = place_of(path, all);
-  std::string bytes = read_file(place);
+  const auto copy = all.copies.find(path);
+  const bool has_bytes = copy != all.copies.end() && copy->second.bytes;
+  const fs::path place = has_bytes ? copy->second.place : place_of(path, all);
+  std::string bytes = has_bytes ? *copy->second.bytes : read_file(place);
   check_is_fetched(bytes, place);
   all.read[path] = {path, place, static_cast<int64_t>(bytes.size()), crc32c(bytes)};
   return bytes;
@@ -84,7 +86,7 @@ std::optional<VocabularyFile> file_of(const Vocabulary& vocabulary) {
   return found == all.read.end() ? std::nullopt : std::optional(found->second);
 }
 
-void use_vocabulary_copies(std::map<std::string, fs::path> copies) {
+void use_vocabulary_copies(std::map<std::string, VocabularyCopy> copies) {
   Files& all = files();
   const std::lock_guard lock(all.mutex);
   all.copies = std::move(copies);

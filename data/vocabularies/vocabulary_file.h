@@ -2,7 +2,7 @@
 // Files of vocabularies: what identifies each as this process read it, and copies of them, which
 // are read where a file is not at its path any more.
 //
-//   use_vocabulary_copies({{"sp.model", "/runs/a/vocabularies/0a1b2c3d-sp.model"}});
+//   use_vocabulary_copies({{"sp.model", {"/runs/a/vocabularies/0a1b2c3d-sp.model"}}});
 //   const std::string model = read_vocabulary_file("sp.model");
 //   file_of(vocabulary)->crc;
 
@@ -31,7 +31,13 @@ std::string read_vocabulary_file(const std::string& path);
 /// The file that a vocabulary was read from; none: no file decides its ids.
 std::optional<VocabularyFile> file_of(const Vocabulary& vocabulary);
 
+/// A copy of a vocabulary's file.
+struct VocabularyCopy {
+  std::filesystem::path place;  // the copy, or the file that has its bytes among others
+  std::optional<std::string> bytes =
+      {};  // then: these, which are taken even where something is at the path
+};
 /// From now on, in this process: path -> copy. Those of an earlier call are forgotten.
-void use_vocabulary_copies(std::map<std::string, std::filesystem::path> copies);
+void use_vocabulary_copies(std::map<std::string, VocabularyCopy> copies);
 
 }  // namespace quintet::data

@@ -135,8 +135,8 @@ decoding::ParameterSource source_of(const Weights& weights) {
   using decoding::ParameterPart, decoding::ParameterSource;
   const auto source = std::make_shared<Source>(weights);
   ParameterSource::Part part;
-  // Ours are stored in chunks that parts would read several times.
-  if (!weights.quantized && !weights.stored->is_native())
+  // Chunks of a run's checkpoints would be read several times by parts.
+  if (!weights.quantized && (!weights.stored->is_native() || weights.stored->is_mapped()))
     part = [source](const std::string& name, const ParameterPart& which) {
       return source->part(name, which);
     };
