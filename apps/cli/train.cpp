@@ -28,12 +28,12 @@ void add_flags(CommandLine& cli, TrainingFlags& flags, std::vector<std::string>&
   app.add_flag("--optimizer_offload", flags.optimizer_offload,
                "on a GPU: optimizer state and update on the host, for what does not fit; slow");
   flags.microbatches.add_to(app);
-  flags.launch.add_run_mode(app, {"train", "eval", "infer"});
+  flags.launch.add_run_mode(app, {"train", "eval", "infer", "export", "precompile"});
   describe_data_flags(app);
   flags.launch.add_to(app);
 }
 
-/// T5X's main.py is one command for all: eval and infer have flags of their own here.
+/// T5X's main.py is one command for all: the others have flags of their own here.
 std::optional<int> run_other_mode(std::span<char* const> args) {
   constexpr std::string_view kFlag = "--run_mode";
   std::vector<char*> rest(args.begin(), args.end());
@@ -44,14 +44,15 @@ std::optional<int> run_other_mode(std::span<char* const> args) {
     const std::string mode = data::lower_ascii(!apart ? argument.substr(kFlag.size() + 1)
                                                : i + 1 < rest.size() ? rest[i + 1]
                                                                      : "");
-    QT_CHECK(mode != "precompile" && mode != "export", "--run_mode={}: {}", mode,
-             mode == "export"
-                 ? "there is no SavedModel here; 'quintet serve' reads a run's directory"
-                 : "nothing is compiled before a run; 'quintet plan' says whether it fits");
-    if (mode != "eval" && mode != "infer") return std::nullopt;
+    const std::map<std::string, int (*)(std::span<char* const>)> verbs = {
+        {"eval", run_eval},
+        {"infer", run_infer},
+        {"export", run_export},
+        {"precompile", run_precompile}};
+    if (!verbs.contains(mode)) return std::nullopt;
     const auto flag = rest.begin() + static_cast<std::ptrdiff_t>(i);
     rest.erase(flag, flag + (apart ? 2 : 1));
-    return mode == "eval" ? run_eval(rest) : run_infer(rest);
+    return verbs.at(mode)(rest);
   }
   return std::nullopt;
 }

@@ -1,5 +1,6 @@
 #include "apps/config/entry_point.h"
 
+#include "apps/config/export/export_names.h"
 #include "runtime/base/check.h"
 
 namespace quintet {
@@ -12,6 +13,10 @@ std::string name_of(EntryPoint entry_point) {
       return "t5x.eval.evaluate";
     case EntryPoint::infer:
       return "t5x.infer.infer";
+    case EntryPoint::save:
+      return kSave;
+    case EntryPoint::precompile:
+      return kPrecompile;
   }
   QT_ASSERT(false);
 }
@@ -29,9 +34,14 @@ int run_entry_point(EntryPoint entry_point, const gin::CommandLine& command_line
   EntryPoints bodies;
   (entry_point == EntryPoint::train      ? bodies.train
    : entry_point == EntryPoint::evaluate ? bodies.evaluate
-                                         : bodies.infer) = call;
-  GinSession session(command_line, std::move(bodies),
-                     {.main_modules = {name.substr(0, name.rfind('.'))}});
+   : entry_point == EntryPoint::infer    ? bodies.infer
+   : entry_point == EntryPoint::save     ? bodies.save
+                                         : bodies.precompile) = call;
+  GinSession::Options options;
+  if (entry_point != EntryPoint::save && entry_point != EntryPoint::precompile)
+    options.main_modules = {
+        name.substr(0, name.rfind('.'))};  // else a run's config.gin may be read, too
+  GinSession session(command_line, std::move(bodies), std::move(options));
   running = &session;
   if (prepare(session)) session.config().call(name);
   return code;

@@ -10,9 +10,9 @@
 
 namespace quintet {
 
-enum class EntryPoint { train, evaluate, infer };
+enum class EntryPoint { train, evaluate, infer, save, precompile };
 
-/// "t5x.train.train", "t5x.eval.evaluate", "t5x.infer.infer".
+/// "t5x.train.train", "t5x.eval.evaluate", "t5x.infer.infer", "t5x.export_lib.save", "t5x.precompile.precompile".
 std::string name_of(EntryPoint entry_point);
 
 /// Loads the configuration, calls `prepare` with it and, if that is true, the entry point, whose body

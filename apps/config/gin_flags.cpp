@@ -8,7 +8,8 @@ namespace quintet {
 gin::ReadByProgram read_by_program(std::vector<std::string> macros) {
   macros.emplace_back("VOCABULARY");  // of T5's own tasks
   return {.macros = std::move(macros),
-          .configurables = {"t5x.train.train", "t5x.eval.evaluate", "t5x.infer.", "t5x.decoding.",
+          .configurables = {"t5x.train.train", "t5x.eval.evaluate", "t5x.infer.", "t5x.export_lib.",
+                            "t5x.precompile.precompile", "t5x.decoding.",
                             "t5x.partitioning.PjitPartitioner", "t5x.utils.DatasetConfig",
                             "t5x.utils.get_training_eval_datasets",
                             "t5x.checkpoints.OrbaxCheckpointManagerInterface", "seqio.", "t5.",

@@ -10,6 +10,7 @@
 #include "apps/config/decoding_config.h"
 #include "apps/config/evaluation_config.h"
 #include "apps/config/evaluator_config.h"
+#include "apps/config/export/export_names.h"
 #include "apps/config/gin_flags.h"
 #include "apps/config/ineffective.h"
 #include "apps/config/inference_config.h"
@@ -72,6 +73,8 @@ void register_everything(gin::Registry& registry, EntryPoints entry_points, bool
   register_train(registry, std::move(entry_points.train));
   register_evaluation(registry, std::move(entry_points.evaluate));
   register_inference(registry, std::move(entry_points.infer));
+  register_export(registry, std::move(entry_points.save));
+  register_precompile(registry, std::move(entry_points.precompile));
   // Python modules that T5X's gin files import for the tasks they define; ours are built in or written in gin.
   registry.add_module("t5x.contrib.gpu.scripts_gpu.seqio_tasks");
   registry.add_module("dummy_wikipedia_seqio");

@@ -25,9 +25,10 @@ struct Additions {
 Additions& additions();
 
 /// All configurables of all folders, and the program's own. Entry points are the bodies of train_script.train,
-/// eval_script.evaluate and infer_script.infer; empty: they can be configured, not called.
+/// eval_script.evaluate, infer_script.infer, export_lib.save and train_script.precompile; empty: they can be
+/// configured, not called.
 struct EntryPoints {
-  std::function<gin::Value(const gin::Arguments&)> train, evaluate, infer;
+  std::function<gin::Value(const gin::Arguments&)> train, evaluate, infer, save, precompile;
 };
 void register_everything(gin::Registry& registry, EntryPoints entry_points = {},
                          bool allow_commands = true);
@@ -39,7 +40,8 @@ std::vector<gin::ConfigRoot> config_roots();
 class GinSession {
  public:
   struct Options {
-    std::vector<std::string> main_modules = {"t5x.train", "t5x.eval", "t5x.infer"};
+    std::vector<std::string> main_modules = {"t5x.train", "t5x.eval", "t5x.infer",
+                                             "t5x.precompile"};
     std::vector<std::string> macros = {};  // read by name, without a reference in the gin files
     std::string text = {};                 // gin that is read before the files
     std::string trained =

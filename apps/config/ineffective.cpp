@@ -260,7 +260,7 @@ const gin::IneffectiveTable& ineffective_parameters() {
     gin::IneffectiveTable made;
     for (const auto& rows :
          {rows_of_training(), rows_of_evaluation(), rows_of_checkpoints(), rows_of_models(),
-          rows_of_dataset_config(), rows_of_data(), rows_of_flaxformer()})
+          rows_of_dataset_config(), rows_of_data(), rows_of_flaxformer(), rows_of_export()})
       for (const Row& row : rows)
         for (const std::string& name : row.configurables)
           made[name + "." + row.parameter] = {row.verdict, row.reason, row.is_met};

@@ -47,7 +47,8 @@ int64_t bytes_of_run(const std::string& text, const gin::CommandLine& draft, int
     need = training_need(*running, train_config_from(arguments), 1);
     return {};
   };
-  GinSession session(line, {.train = simulate, .evaluate = {}, .infer = {}},
+  GinSession session(line,
+                     {.train = simulate, .evaluate = {}, .infer = {}, .save = {}, .precompile = {}},
                      {.main_modules = {"t5x.train"}, .text = text});
   running = &session;
   session.config().call("t5x.train.train");

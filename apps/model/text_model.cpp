@@ -1,16 +1,20 @@
 #include "apps/model/text_model.h"
 
+#include <algorithm>
+
+#include "apps/config/export/export_names.h"
 #include "apps/model/trained_dataset.h"
 #include "checkpoint/huggingface/config.h"
 #include "data/batches/batches.h"
 #include "data/huggingface/huggingface_vocabulary.h"
+#include "data/tasks/gin_types.h"
 
 namespace quintet {
 
 TextModel::TextModel(const std::string& model_dir, const gin::CommandLine& line, bool ids_only,
                      Load load, const std::string& adapter, std::string name)
     : trained_(open_trained_model(model_dir, line, load, adapter)),
-      name_(name.empty() ? trained_.model_dir.filename().string() : std::move(name)) {
+      name_(name.empty() ? trained_.name : std::move(name)) {
   const ConfiguredModel& model = *trained_.model;
   decoder_only_ = model.model->spec().decoder_only();
   inputs_ = vocabulary(decoder_only_ ? model.output_vocabulary : model.input_vocabulary, ids_only);
@@ -18,6 +22,7 @@ TextModel::TextModel(const std::string& model_dir, const gin::CommandLine& line,
   chat_ = chat_template(trained_.session->config());
   if (!huggingface::is_directory(trained_.model_dir)) {
     learn_from_the_runs_task();
+    learn_from_export();
     return;
   }
   defaults_ = read_generation_defaults(trained_.model_dir);
@@ -53,6 +58,29 @@ void TextModel::learn_from_the_runs_task() {
   learn_from(*dataset);
 }
 
+/// Lengths and features of export_lib.save, whose configuration a bundle may have.
+void TextModel::learn_from_export() {
+  const gin::Config& config = trained_.session->config();
+  const auto value = [&](const char* parameter) {
+    const std::string binding = fmt::format("{}.{}", kSave, parameter);
+    return config.query(binding) == nullptr ? gin::Value() : config.evaluate(binding);
+  };
+  if (const gin::Value found = value("task_feature_lengths"); !found.is_none()) {
+    const auto lengths = gin::as<data::Lengths>(found, {"export_lib.save.task_feature_lengths"});
+    input_length_ = data::find_length(lengths, "inputs");
+    answer_length_ = data::find_length(lengths, "targets").value_or(answer_length_);
+  }
+  std::optional<data::Features> features;
+  if (const gin::Value found = value("output_features"); !found.is_none())
+    features = gin::as<data::Features>(found, {"export_lib.save.output_features"});
+  if (const gin::Value found = value("mixture_or_task_name"); !found.is_none())
+    features = trained_.session
+                   ->task(gin::as<std::string>(found, {"export_lib.save.mixture_or_task_name"}))
+                   ->output_features();
+  if (features)
+    if (const auto* inputs = data::find_feature(*features, "inputs")) add_eos_ = inputs->add_eos;
+}
+
 /// T5X's runs may name tasks that only their Python knows.
 void TextModel::learn_from(const data::DatasetConfig& dataset) {
   try {
@@ -68,6 +96,11 @@ void TextModel::learn_from(const data::DatasetConfig& dataset) {
 std::vector<int32_t> TextModel::encode(const std::string& text) const {
   const auto* theirs = dynamic_cast<const data::HuggingFaceVocabulary*>(inputs_.get());
   std::vector<int32_t> ids = theirs != nullptr ? theirs->encode_input(text) : inputs_->encode(text);
+  if (input_length_) {
+    const auto most =
+        static_cast<size_t>(std::max<int64_t>(*input_length_ - (add_eos_ ? 1 : 0), 1));
+    ids.resize(std::min(ids.size(), most));  // as append_eos_after_trim
+  }
   if ((add_eos_ && theirs == nullptr) || ids.empty()) ids.push_back(inputs_->eos_id().value_or(1));
   return ids;
 }

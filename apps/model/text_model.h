@@ -48,12 +48,14 @@ class TextModel {
  private:
   data::VocabularyPtr vocabulary(const gin::Value& value, bool ids_only) const;
   void learn_from_the_runs_task();
+  void learn_from_export();
   void learn_from(const data::DatasetConfig& dataset);
 
   TrainedModel trained_;
   std::string name_;
   bool decoder_only_ = false, add_eos_ = true;
   int64_t answer_length_ = 128;
+  std::optional<int64_t> input_length_;  // longer inputs are cut, where T5X's export says so
   std::optional<GenerationDefaults> defaults_;
   std::optional<ChatTemplate> chat_;
   data::VocabularyPtr inputs_, targets_;

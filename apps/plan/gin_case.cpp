@@ -39,13 +39,13 @@ std::unique_ptr<GinSession> model_session(const std::string& verb, gin::CommandL
   return session;
 }
 
-LayoutCase gin_case(const ModelCase& bench, GinSession& session) {
+LayoutCase gin_case(const ModelCase& bench, GinSession& session, const std::string& binding) {
   LayoutCase what;
-  what.make = [&session, lora = bench.lora.lora(), fp8 = bench.fp8,
+  what.make = [&session, binding, lora = bench.lora.lora(), fp8 = bench.fp8,
                mutex = std::make_shared<std::mutex>()] {
     const std::lock_guard lock(*mutex);
     const auto configured =
-        gin::as<std::shared_ptr<ConfiguredModel>>(session.config().evaluate("MODEL"), {"MODEL"});
+        gin::as<std::shared_ptr<ConfiguredModel>>(session.config().evaluate(binding), {binding});
     if (lora) configured->lora = lora;
     configured->prepare_to_train();
     use_fp8(*configured->model, {.enabled = fp8});

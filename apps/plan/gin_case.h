@@ -9,9 +9,10 @@ namespace quintet {
 /// The configuration of gin files that bind MODEL; its vocabularies are not read, sizes are the
 /// model's own, and DROPOUT_RATE is 0 if the files leave it %gin.REQUIRED, which is told. Throws a usage error naming `verb` if there is no file.
 std::unique_ptr<GinSession> model_session(const std::string& verb, gin::CommandLine line);
-/// MODEL of a session, which must outlive the case, with its own optimizer on random batches of
+/// The model that `binding` of a session has, which must outlive the case, with its own optimizer on random batches of
 /// bench.batch rows. Any thread may make it.
-LayoutCase gin_case(const ModelCase& bench, GinSession& session);
+LayoutCase gin_case(const ModelCase& bench, GinSession& session,
+                    const std::string& binding = "MODEL");
 /// Gives a case the same model with layers that are computed again; returns its session, which must
 /// outlive the case.
 std::unique_ptr<GinSession> add_remat(LayoutCase& what, const ModelCase& bench,

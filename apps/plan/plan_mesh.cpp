@@ -1,6 +1,7 @@
 #include "apps/plan/plan_mesh.h"
 
 #include "runtime/abstract/abstract_device.h"
+#include "runtime/base/files/atomic_file.h"
 #include "runtime/execution/reshard.h"
 #include "runtime/mesh/sharding.h"
 #include "runtime/profile/step_log.h"
@@ -74,10 +75,11 @@ void plan_mesh(const MeshPlan& plan, const LayoutCase& what, const LogicalAxisRu
   const AxisRuleOptions dims{.activation_partitioning_dims = std::max(plan.activations, 1),
                              .parameter_partitioning_dims = std::max(plan.parameters, 1),
                              .additional_rules = {}};
-  LogicalAxisRules rules = experts ? moe_logical_axis_rules(dims)
-                           : plan.activations + plan.parameters == 0
-                               ? configured
-                               : standard_logical_axis_rules(dims);
+  const bool as_configured =
+      plan.activations + plan.parameters == 0 && (!experts || plan.configured_for_experts);
+  LogicalAxisRules rules = as_configured ? configured
+                           : experts     ? moe_logical_axis_rules(dims)
+                                         : standard_logical_axis_rules(dims);
   if (has_axis("replica")) rules = with_replicas(std::move(rules));
   const auto comm = abstract_comm(0, std::vector<std::string>(ranks_of(mesh), "abstract"), device);
   const Mesh ranks(mesh, comm.get());
@@ -93,6 +95,7 @@ void plan_mesh(const MeshPlan& plan, const LayoutCase& what, const LogicalAxisRu
         {"bytes",
          sent.bytes}}.dump());
   if (plan.explain) format.print_text(log.text() + "\n");
+  if (!plan.file.empty()) atomic_write_file(plan.file, log.text() + "\n" + log.totals());
   format.print_text("Sent by each rank in one step:\n" + log.totals());
 }
 

@@ -29,7 +29,8 @@ class Config {
     std::vector<std::string> search_paths = {};  // after the current directory
     std::vector<ConfigRoot> roots = {};  // after search_paths and the including file's folder
     /// What `import __main__ as x` means; the first that has the name wins.
-    std::vector<std::string> main_modules = {"t5x.train", "t5x.eval", "t5x.infer"};
+    std::vector<std::string> main_modules = {"t5x.train", "t5x.eval", "t5x.infer",
+                                             "t5x.precompile"};
     bool skip_unknown = false;  // unknown names and modules are listed, not errors
     bool needs_all =
         true;  // false: what is REQUIRED or undefined is an error of who reads it alone

@@ -170,7 +170,8 @@ def test_flags_of_other_launchers_act_or_say_that_they_do_not(folder):
     assert "mpirun -n 4" in result.err, result
     result = quintet("train", "--run_mode=eval", f"--model_dir={folder}/run", "--num_examples=2", "--samples=1")
     assert '"step": 4' in result.out or '"step":4' in result.out, result
-    assert "quintet plan" in quintet("train", "--run_mode", "precompile", expect=2).err
+    assert "quintet precompile" in quintet("train", "--run_mode", "precompile", expect=2).err
+    assert "quintet export" in quintet("train", "--run_mode=Export", expect=2).err
     assert "--run_mode" in quintet("train", "--run_mode=nothing", "--gin.A=1", expect=2).err
     (folder / "questions.jsonl").write_text('{"inputs": "4"}\n')
     quintet("train", "--run_mode", "infer", f"--model_dir={folder}/run", f"--input={folder}/questions.jsonl", f"--output_dir={folder}/out")

@@ -14,8 +14,10 @@
 #include "apps/config/ineffective.h"
 #include "apps/config/inference_config.h"
 #include "apps/config/train_config.h"
+#include "apps/export/export_source.h"
 #include "apps/input/run_data.h"
 #include "apps/input/run_vocabularies.h"
+#include "apps/plan/precompile.h"
 #include "data/configurables/configurables.h"
 #include "runtime/base/check.h"
 
@@ -36,6 +38,8 @@ INITIAL_CHECKPOINT_PATH = '/tmp/run'
 CHECKPOINT_PATH = '/tmp/run'
 EVAL_OUTPUT_DIR = '/tmp/eval'
 INFER_OUTPUT_DIR = '/tmp/infer'
+MODEL_OUTPUT_DIR = '/tmp/export/1'
+MODEL_NAME = 'a'
 VOCABULARY = @seqio.ByteVocabulary()
 utils.RestoreCheckpointConfig.fallback_to_scratch = True
 utils.RestoreCheckpointConfig.assignment_map = [('a', None)]
@@ -204,6 +208,9 @@ std::string files_for(const std::string& name) {
            "include 't5x/contrib/moe/configs/runs/pretrain.gin'\n";
   if (name.starts_with("t5x.eval.")) return byt5 + "include 't5x/configs/runs/eval.gin'\n";
   if (name.starts_with("t5x.infer.")) return byt5 + "include 't5x/configs/runs/infer.gin'\n";
+  for (const char* run : {"export", "precompile"})
+    if (name.starts_with(std::string("t5x.") + run))
+      return byt5 + fmt::format("include 't5x/configs/runs/{}.gin'\n", run);
   return byt5 + "include 't5x/configs/runs/finetune.gin'\n";
 }
 
@@ -238,6 +245,14 @@ EntryPoints readers() {
   };
   bodies.infer = [](const gin::Arguments& args) -> gin::Value {
     inference_config_from(args);
+    return {};
+  };
+  bodies.save = [](const gin::Arguments& args) -> gin::Value {
+    export_config_from(args);
+    return {};
+  };
+  bodies.precompile = [](const gin::Arguments& args) -> gin::Value {
+    precompile_config_from(args);
     return {};
   };
   return bodies;

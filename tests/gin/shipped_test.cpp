@@ -146,7 +146,9 @@ TEST(ShippedGin, AsksForNothingThatIsNotDone) {
     SCOPED_TRACE(files.back());
     GinSession session(complete(files));
     for (const auto& b : gin::ineffective_bindings(session.config(), ineffective_parameters()))
-      EXPECT_EQ(b.name, "t5x.train.train.use_hardware_rng");
+      EXPECT_TRUE(b.name == "t5x.train.train.use_hardware_rng" ||
+                  b.name == "t5x.export_lib.create_preprocessor_from_task.task_name")
+          << b.name;
   }
 }
 
@@ -309,13 +311,11 @@ TEST(ShippedGin, ModelsWithExpertsHaveThePublishedSizes) {
 const std::vector<std::string> kUnknown = {
     "mtf_tiny_t5",
     "'t5.data.mixtures'",
-    "'t5x.export_lib'",
     "'t5x.checkpoints'",
     "scripts_gpu.seqio_tasks'",
     "'t5x.contrib.moe.",
     "'moe_partitioning.",
     "'infer_script.",
-    "'train_script.precompile'",
     "'dummy_wikipedia_seqio'",
     "'scale_attn_logits'",
     "'scan_layers'",
@@ -349,7 +349,8 @@ TEST(ShippedGin, NamesOfOurFilesMeanWhatT5xsMean) {
       if (ours["bindings"].contains(name))
         EXPECT_EQ(ours["bindings"][name], value) << name;
       else
-        EXPECT_TRUE(name.ends_with("use_custom_packing_ops") || name.ends_with("use_jax_array"))
+        EXPECT_TRUE(name.ends_with("use_custom_packing_ops") || name.ends_with("use_jax_array") ||
+                    name.ends_with("PjitPartitioner.backend"))
             << name;
     }
   }

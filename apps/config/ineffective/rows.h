@@ -36,5 +36,7 @@ bool is_empty(const gin::Value& value, const gin::Config&);
 
 /// Of flaxformer's modules.
 std::vector<Row> rows_of_flaxformer();
+/// Of t5x.export_lib and t5x.precompile.
+std::vector<Row> rows_of_export();
 
 }  // namespace quintet::ineffective

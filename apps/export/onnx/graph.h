@@ -1,0 +1,80 @@
+#pragma once
+// A graph of ONNX as it is being written: operators by name, whose results are named in the order they are made.
+//
+//   Graph graph;
+//   const std::string y = graph.op("MatMul", {x, graph.tensor("w", w)});
+//   graph.output("y", y, kFloat);
+//   file << model_of(graph);
+
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "apps/export/onnx/protobuf.h"
+#include "runtime/base/host_array.h"
+
+namespace quintet::onnx {
+
+/// The operators' set, of 2021: what runs it need not be new.
+inline constexpr int64_t kOpset = 15;
+
+enum Type : int64_t {
+  kFloat = 1,
+  kInt32 = 6,
+  kInt64 = 7,
+  kBool = 9,
+  kFloat16 = 10,
+  kBfloat16 = 16
+};
+
+class Graph;
+struct Attribute {
+  std::string name;
+  std::variant<int64_t, float, std::vector<int64_t>, const Graph*> value;
+};
+
+class Graph {
+ public:
+  /// Names of its own begin with `prefix`: a graph and those in it see each other's.
+  explicit Graph(std::string prefix = "") : prefix_(std::move(prefix)) {}
+
+  /// Gives the name of the operator's first result.
+  std::string op(const std::string& type, const std::vector<std::string>& inputs,
+                 const std::vector<Attribute>& attributes = {});
+  /// The same of one with several.
+  std::vector<std::string> ops(const std::string& type, const std::vector<std::string>& inputs,
+                               size_t results, const std::vector<Attribute>& attributes = {});
+  /// A constant.
+  std::string tensor(const std::string& name, const HostArray& array);
+  std::string integers(std::span<const int64_t> values);  // int64 [values]
+  std::string integers(std::initializer_list<int64_t> values) {
+    return integers(std::span(values.begin(), values.size()));
+  }
+  /// Without axes. Of the name of an input: what that is where it is left out.
+  std::string integer(int64_t value, Type type = kInt64, const std::string& name = "");
+  std::string real(float value);  // likewise
+
+  /// Axes: sizes, or names of what is free; none: of any rank.
+  using Axes = std::vector<std::variant<int64_t, std::string>>;
+  void input(const std::string& name, Type type, const std::optional<Axes>& axes = {});
+  /// Names `value` so.
+  void output(const std::string& name, const std::string& value, Type type,
+              const std::optional<Axes>& axes = {});
+
+  /// GraphProto.
+  Message message(const std::string& name) const;
+
+ private:
+  std::string constant(const std::string& name, int64_t type, std::span<const int64_t> sizes,
+                       std::string_view bytes);
+  std::string prefix_;
+  int64_t made_ = 0;
+  Message body_;
+};
+
+/// ModelProto; `about`: metadata, for people.
+Message model_of(const Graph& graph, const std::vector<std::pair<std::string, std::string>>& about);
+
+}  // namespace quintet::onnx
