@@ -21,9 +21,9 @@ int run_precompile(std::span<char* const> args) {
       "precompile",
       "T5X's precompile.py: simulates the training step that train_script.precompile describes, "
       "as quintet plan does, and writes it op by op to MODEL_DIR/step.txt.",
-      "quintet precompile --gin_file=my_t5.gin --gin_file=t5x/configs/runs/precompile.gin "
-      "--model_dir=/tmp/step\n"
-      "quintet precompile --gin_file=my_precompile.gin --mesh=data=8,model=4 --explain");
+      "quintet precompile --gin_file=my_precompile.gin --model_dir=/tmp/step\n"
+      "quintet precompile --gin_file=my_precompile.gin --model_dir=/tmp/step --mesh=data=4,model=2 "
+      "--explain");
   CLI::App& app = cli.app();
   describe_gin_flags(app, "a gin file with train_script.precompile");
   app.add_option("--model_dir", model_dir, "where step.txt is written; short for --gin.MODEL_DIR");

@@ -44,8 +44,7 @@
        "quintet plan t5x/examples/t5/t5_1_1/small.gin --gin.DROPOUT_RATE=0.0 "              \
        "--mesh=data=4,model=2")                                                             \
   VERB(precompile, "T5X's precompile.py: simulates the training step of its configuration", \
-       "quintet precompile --gin_file=my_t5.gin "                                           \
-       "--gin_file=t5x/configs/runs/precompile.gin --model_dir=/tmp/step")                  \
+       "quintet precompile --gin_file=my_precompile.gin --model_dir=/tmp/step")             \
   VERB(cache, "preprocesses tasks into seqio's offline caches",                             \
        "quintet cache --gin_file=my_task.gin --tasks=my_task --output_cache_dir=/tmp/c")    \
   VERB(tokenizer, "trains SentencePiece models; text to ids and back",                      \

@@ -192,6 +192,10 @@ def example_files(folder):
             f"MIXTURE_OR_TASK_NAME = 'number_to_words'\nTASK_FEATURE_LENGTHS = {lengths}\n"
             f"CHECKPOINT_PATH = '{model}/checkpoint_10'\n{verb.upper()}_OUTPUT_DIR = '{folder}/{verb}_output'\n"
             "utils.DatasetConfig.split = 'validation'\n")
+    for verb, more in (("export", f"CHECKPOINT_PATH = '{model}'\nMODEL_OUTPUT_DIR = '{folder}/exported/1'\nMODEL_NAME = 'numbers'\n"),
+                       ("precompile", "MIXTURE_OR_TASK_NAME = 'number_to_words'\nBATCH_SIZE = 8\n")):
+        (folder / f"my_{verb}.gin").write_text(f"{dynamic}include 'my_t5.gin'\ninclude 't5x/configs/runs/{verb}.gin'\n"
+                                               f"TASK_FEATURE_LENGTHS = {{'inputs': 52, 'targets': 44}}\n{more}")
 
 
 def serves(command, folder, settings, port):

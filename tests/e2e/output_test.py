@@ -45,7 +45,7 @@ def commands(folder, run):
         "plan": [["plan", "quintet/quickstart.gin", "--gin.MODEL_DIR='x'", *size[1:], "--mesh=data=2,model=1"]],
         "precompile": [["precompile", "--gin_file=quintet/quickstart.gin", "--gin_file=t5x/configs/runs/precompile.gin",
                         "--gin.MIXTURE_OR_TASK_NAME='number_to_words'", "--gin.TASK_FEATURE_LENGTHS={'inputs': 8, 'targets': 4}",
-                        "--gin.BATCH_SIZE=2", f"--model_dir={folder}/step"]],
+                        "--gin.BATCH_SIZE=2", f"--model_dir={folder}/step", "--mesh=data=2,model=1"]],
         "convert": [["convert", f"--model_dir={run}", "--quantize=int8", "--report", "--task=number_to_words", "--num_examples=2"]],
         "finetune": [["finetune", run, f"--train={folder}/words.tsv", f"--validation={folder}/words.tsv", "--input=a", "--target=b",
                       f"--output_dir={folder}/tuned", "--steps=2", "--dry_run"]],

@@ -316,6 +316,7 @@ const std::vector<std::string> kUnknown = {
     "'t5x.contrib.moe.",
     "'moe_partitioning.",
     "'infer_script.",
+    "'train_script.precompile': 'train_script' was not provided",
     "'dummy_wikipedia_seqio'",
     "'scale_attn_logits'",
     "'scan_layers'",

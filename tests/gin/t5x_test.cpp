@@ -88,13 +88,20 @@ TEST_F(T5xCheckout, OurFilesBindWhatTheirsBind) {
       "bindings utils.DatasetConfig.use_custom_packing_ops",
       "bindings train_script.train.use_jax_array",  // T5X's train() has no such parameter any more
       "bindings train_script.precompile.partitioner",  // of a module that this file does not import
-      "bindings partitioning.PjitPartitioner.backend"};  // precompile's, which has no effect
+      "bindings partitioning.PjitPartitioner.backend",   // precompile's, which has no effect
+      "bindings utils.RestoreCheckpointConfig.use_gda",  // which T5X itself refuses now
+      "bindings export_lib.save.native_lowering"};
   // Files of contrib/gpu include the runs that T5X copied there before these were added: defaults.
   const std::map<std::string, nlohmann::json> added = {
       {"macros TRAIN_STEPS_RELATIVE", nullptr},
       {"bindings train_script.train.relative_steps", nullptr},
       {"macros EVAL_PERIOD", 1000},
-      {"bindings utils.RestoreCheckpointConfig.mode", "latest"}};
+      {"bindings utils.RestoreCheckpointConfig.mode", "latest"},
+      {"bindings export_lib.create_inference_function.output_len", nullptr},
+      {"bindings export_lib.save.create_inference_function_fn",
+       {{"call", false}, {"ref", "export_lib.create_inference_function"}}},
+      {"bindings export_lib.save.create_polymorphic_shapes_fn",
+       {{"call", false}, {"ref", "export_lib.create_batch_polymorphic_shapes"}}}};
   const fs::path ours = fs::path(QUINTET_SOURCE_DIR) / "models" / "configs";
   size_t compared = 0;
   for (const auto& entry : fs::recursive_directory_iterator(ours / "t5x")) {
