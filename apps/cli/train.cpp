@@ -40,19 +40,18 @@ std::optional<int> run_other_mode(std::span<char* const> args) {
   for (size_t i = 0; i < rest.size(); ++i) {
     const std::string argument = rest[i];
     if (argument.substr(0, argument.find('=')) != kFlag) continue;
-    const bool apart = argument.size() == kFlag.size();
+    const bool apart = argument == kFlag;
     const std::string mode = data::lower_ascii(!apart ? argument.substr(kFlag.size() + 1)
                                                : i + 1 < rest.size() ? rest[i + 1]
                                                                      : "");
-    const std::map<std::string, int (*)(std::span<char* const>)> verbs = {
-        {"eval", run_eval},
-        {"infer", run_infer},
-        {"export", run_export},
-        {"precompile", run_precompile}};
-    if (!verbs.contains(mode)) return std::nullopt;
     const auto flag = rest.begin() + static_cast<std::ptrdiff_t>(i);
     rest.erase(flag, flag + (apart ? 2 : 1));
-    return verbs.at(mode)(rest);
+    using Run = int (*)(std::span<char* const>);
+    for (const auto& [name, run] : {std::pair<std::string, Run>("eval", run_eval),
+                                    {"infer", run_infer},
+                                    {"export", run_export},
+                                    {"precompile", run_precompile}})
+      if (mode == name) return run(rest);
   }
   return std::nullopt;
 }

@@ -46,9 +46,26 @@ std::vector<std::string> Loader::projections(const std::string& scope,
                                              decoding::ReadBy) const {
   const LayerConfig& c = spec_.decoder.layer;
   std::vector<std::string> names;
-  for (const char* part : parts)
-    names.push_back(matrix(fmt::format("{}/{}/kernel", scope, part), c.emb_dim, c.joined_kv()));
+  for (const std::string part : parts) {
+    const std::string name = fmt::format("{}/{}/kernel", scope, part);
+    const bool is_one_heads = c.multi_query && part != "query";
+    names.push_back(is_one_heads ? add(name, for_all_heads(read(name, {c.emb_dim, c.head_dim})))
+                                 : matrix(name, c.emb_dim, c.joined_kv()));
+  }
   return names;
+}
+
+HostArray Loader::for_all_heads(const HostArray& one) const {
+  const LayerConfig& c = spec_.decoder.layer;
+  HostArray all(DType::f32, {c.emb_dim, c.joined_kv()});
+  const auto from = one.as<float>();
+  const auto to = all.as<float>();
+  for (size_t i = 0; i < to.size(); ++i) {
+    const auto row = i / static_cast<size_t>(c.joined_kv()),
+               kv = i % static_cast<size_t>(c.head_dim);
+    to[i] = from[row * static_cast<size_t>(c.head_dim) + kv];
+  }
+  return all;
 }
 
 Mlp Loader::mlp(const std::string& scope, int64_t width,

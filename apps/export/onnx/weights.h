@@ -45,6 +45,8 @@ class Loader {
 
  private:
   HostArray read(const std::string& name, std::vector<int64_t> shape) const;
+  /// A kernel [embed, kv] of multi-query attention as [embed, joined_kv].
+  HostArray for_all_heads(const HostArray& one) const;
   /// In float32 where it is computed with, whatever it is in the file.
   std::string add(const std::string& name, HostArray array) const;
 
