@@ -37,13 +37,19 @@ struct Measured {
 };
 
 /// As `cat FILE > /dev/null`: every byte once through a buffer.
-double read_files(const fs::path& folder, double& bytes) {
+double read_files(const fs::path& model, double& bytes) {
   std::vector<char> buffer(size_t{1} << 20);
+  std::vector<fs::path> files;
+  if (fs::is_directory(model)) {
+    for (const auto& entry : fs::recursive_directory_iterator(model))
+      if (entry.is_regular_file()) files.push_back(entry.path());
+  } else {
+    files.push_back(model);  // of `quintet export`
+  }
   const auto start = Clock::now();
   bytes = 0;
-  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-    if (!entry.is_regular_file()) continue;
-    const File file = File::open_read(fs::weakly_canonical(entry.path()));
+  for (const fs::path& path : files) {
+    const File file = File::open_read(fs::weakly_canonical(path));
     for (ssize_t n; (n = ::read(file.descriptor(), buffer.data(), buffer.size())) > 0;)
       bytes += static_cast<double>(n);
   }

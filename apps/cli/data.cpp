@@ -35,7 +35,7 @@ int run_data(std::span<char* const> arguments) {
   CommandLine cli("data", "Shows a task's examples: raw, preprocessed and packed.",
                   "quintet data list\n"
                   "quintet data show number_words --num=2\n"
-                  "quintet data prepare glue/cola --from=CoLA\n"
+                  "quintet data prepare glue/cola --from=CoLA --tfds_data_dir=/tmp/tfds\n"
                   "quintet data show my_task --gin_file=my_task.gin "
                   "--task_feature_lengths=inputs=64,targets=32");
   CLI::App& app = cli.app();

@@ -82,8 +82,14 @@ class RestoredCheckpoint final : public CheckpointReader {
 
   int64_t find_step(const std::vector<AssignmentMap>& transformations) const {
     const auto found = sources_.find(kStep);
-    if (found == sources_.end())
-      return transformations.empty() || !stored_->tensors().contains(kStep) ? stored_->step() : 0;
+    if (found ==
+        sources_
+            .end()) {  // dropped by a rule, or a form without optimizer, whose step rules drop likewise
+      SourceNames kept = {{kStep, kStep}};
+      for (const AssignmentMap& map : transformations)
+        kept = apply_assignment_map(map, {kStep}, kept);
+      return kept.contains(kStep) ? stored_->step() : 0;
+    }
     if (found->second == kStep) return stored_->step();
     const StoredTensor& tensor = stored_->tensors().at(found->second);
     QT_CHECK_AS(ExitCode::kData, tensor.dtype == DType::i32 && tensor.shape.empty(),

@@ -174,6 +174,10 @@ def example_files(folder):
     (folder / "my_task.gin").write_text(
         e2e.WORDS_TASK.format(folder=folder).replace("'words'", "'my_task'"))
     (folder / "run.gin").write_text("include 'quintet/quickstart.gin'\nMODEL_DIR = '/x'\n")
+    (folder / "CoLA").mkdir()
+    for part in "train", "dev":
+        (folder / "CoLA" / f"{part}.tsv").write_text("gj04\t1\t\tThe cat sat.\n")
+    (folder / "CoLA" / "test.tsv").write_text("index\tsentence\n0\tIt rains.\n")
     (folder / "docs").mkdir()
     for file in ("a.txt", "docs/a.txt", "lines.txt"):
         (folder / file).write_text(text_of_words())

@@ -65,8 +65,10 @@ def test_a_bundle_is_a_model_for_every_verb(folder):
     quintet("convert", file, folder / "back", "--to=native")
     assert "differ" in quintet("inspect", folder / "back", file).out and answers(folder / "back") == answers(run)
     assert "a bundle of quintet export" in quintet("inspect", file).out
-    (folder / "a.tsv").write_text("words: 1\tone\nwords: 2\ttwo\n")
-    quintet("finetune", file, f"--train={folder}/a.tsv", "--input=0", "--target=1", f"--output_dir={folder}/tuned", "--steps=1", expect=None)
+    (folder / "a.tsv").write_text("question\tanswer\nwords: 1\tone\nwords: 2\ttwo\n")
+    quintet("finetune", file, f"--train={folder}/a.tsv", f"--validation={folder}/a.tsv", "--input=question", "--target=answer", f"--output_dir={folder}/tuned", "--steps=2")
+    assert e2e.steps_of(folder / "tuned")[-1] == 2
+    quintet("bench", "load", f"--model_dir={file}", "--repeat=1")
     with serving(file) as server:
         assert server.get("/v1/models")["data"][0]["id"] == "run"
         assert text_of(server.complete(model="run", prompt=TEXTS[0], max_tokens=8, temperature=0)) == [answers(run, texts=TEXTS[:1])[0]["prediction"]]
