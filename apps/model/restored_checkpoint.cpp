@@ -23,7 +23,8 @@ class RestoredCheckpoint final : public CheckpointReader {
         stored_(std::move(stored)),
         dtype_(config.dtype),
         sources_(sources(config.transformations, model)),
-        step_(find_step(config.transformations)) {
+        step_(find_step()) {
+    if (!stored_->tensors().contains(kStep)) sources_.erase(kStep);
     for (const auto& [name, source] : sources_) {
       StoredTensor& tensor = tensors_[name];
       tensor = stored_->tensors().at(source);
@@ -73,6 +74,8 @@ class RestoredCheckpoint final : public CheckpointReader {
                       const ArrayShapes& model) const {
     SourceNames names;
     for (const auto& [name, tensor] : stored_->tensors()) names[name] = name;
+    names[kStep] =
+        kStep;  // forms without optimizer have a step, but no array of it: rules drop it likewise
     std::set<std::string> wanted;
     for (const auto& [name, shape] : model) wanted.insert(name);
     for (const AssignmentMap& map : transformations)
@@ -80,16 +83,9 @@ class RestoredCheckpoint final : public CheckpointReader {
     return names;
   }
 
-  int64_t find_step(const std::vector<AssignmentMap>& transformations) const {
+  int64_t find_step() const {
     const auto found = sources_.find(kStep);
-    if (found ==
-        sources_
-            .end()) {  // dropped by a rule, or a form without optimizer, whose step rules drop likewise
-      SourceNames kept = {{kStep, kStep}};
-      for (const AssignmentMap& map : transformations)
-        kept = apply_assignment_map(map, {kStep}, kept);
-      return kept.contains(kStep) ? stored_->step() : 0;
-    }
+    if (found == sources_.end()) return 0;  // dropped by a rule
     if (found->second == kStep) return stored_->step();
     const StoredTensor& tensor = stored_->tensors().at(found->second);
     QT_CHECK_AS(ExitCode::kData, tensor.dtype == DType::i32 && tensor.shape.empty(),
