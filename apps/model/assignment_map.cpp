@@ -108,7 +108,7 @@ bool speaks() { return mpi::Session::rank_of_process().value_or(0) == 0; }
 }  // namespace
 
 SourceNames apply_assignment_map(const AssignmentMap& map, const std::set<std::string>& model,
-                                 const SourceNames& names) {
+                                 const SourceNames& names, std::set<std::string>* dropped_names) {
   std::vector<Pattern> patterns;
   for (const AssignmentRule& rule : map.rules) patterns.emplace_back(rule.pattern, map.where);
   std::vector<bool> used(map.rules.size());
@@ -135,6 +135,7 @@ SourceNames apply_assignment_map(const AssignmentMap& map, const std::set<std::s
       break;
     }
   }
+  if (dropped_names != nullptr) dropped_names->insert(dropped.begin(), dropped.end());
   // T5X's order: what no rule reads keeps its name, though a rule gave that name another source.
   for (const auto& [name, source] : others) {
     if (dropped.contains(name)) continue;

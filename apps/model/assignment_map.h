@@ -20,8 +20,10 @@ using SourceNames = std::map<std::string, std::string>;
 /// replacements may name groups (\1, \g<1>, \g<name>). Names that no rule matches keep their source, a source
 /// that a rule took is no name of its own any more, names whose rule drops them have none. As in T5X a name that the
 /// checkpoint has too, and that no rule reads, is read from itself whatever rule matches it: a warning says so. Throws a usage
-/// error that lists replacements that name nothing and, if all must match, rules that match nothing.
+/// error that lists replacements that name nothing and, if all must match, rules that match nothing. `dropped_names`, if given,
+/// gets the names of the model that rules drop.
 SourceNames apply_assignment_map(const AssignmentMap& map, const std::set<std::string>& model,
-                                 const SourceNames& names);
+                                 const SourceNames& names,
+                                 std::set<std::string>* dropped_names = nullptr);
 
 }  // namespace quintet

@@ -24,7 +24,6 @@ class RestoredCheckpoint final : public CheckpointReader {
         dtype_(config.dtype),
         sources_(sources(config.transformations, model)),
         step_(find_step()) {
-    if (!stored_->tensors().contains(kStep)) sources_.erase(kStep);
     for (const auto& [name, source] : sources_) {
       StoredTensor& tensor = tensors_[name];
       tensor = stored_->tensors().at(source);
@@ -70,22 +69,21 @@ class RestoredCheckpoint final : public CheckpointReader {
   }
 
  private:
-  SourceNames sources(const std::vector<AssignmentMap>& transformations,
-                      const ArrayShapes& model) const {
+  SourceNames sources(const std::vector<AssignmentMap>& transformations, const ArrayShapes& model) {
     SourceNames names;
     for (const auto& [name, tensor] : stored_->tensors()) names[name] = name;
-    names[kStep] =
-        kStep;  // forms without optimizer have a step, but no array of it: rules drop it likewise
     std::set<std::string> wanted;
     for (const auto& [name, shape] : model) wanted.insert(name);
     for (const AssignmentMap& map : transformations)
-      names = apply_assignment_map(map, wanted, names);
+      names = apply_assignment_map(map, wanted, names, &dropped_);
     return names;
   }
 
   int64_t find_step() const {
     const auto found = sources_.find(kStep);
-    if (found == sources_.end()) return 0;  // dropped by a rule
+    // Forms without optimizer have a step, but no array of it: rules drop it likewise.
+    if (found == sources_.end())
+      return dropped_.contains(kStep) || stored_->tensors().contains(kStep) ? 0 : stored_->step();
     if (found->second == kStep) return stored_->step();
     const StoredTensor& tensor = stored_->tensors().at(found->second);
     QT_CHECK_AS(ExitCode::kData, tensor.dtype == DType::i32 && tensor.shape.empty(),
@@ -123,6 +121,7 @@ class RestoredCheckpoint final : public CheckpointReader {
 
   std::shared_ptr<const CheckpointReader> stored_;
   std::optional<DType> dtype_;
+  std::set<std::string> dropped_;  // by the rules that sources_ comes from
   SourceNames sources_;
   int64_t step_;
 };
