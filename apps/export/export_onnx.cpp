@@ -45,7 +45,7 @@ int64_t export_onnx(const ExportSource& source, std::optional<DType> dtype) {
           {{"model", source.name},
            {"step", std::to_string(source.from->step())},
            {"eos_id", std::to_string(options.eos_id)}})
-          .bytes();
+          .str();
   File out = File::create_new(file.prepared());
   out.reserve(std::ssize(text));
   out.write_at(0, std::as_bytes(std::span(text)));

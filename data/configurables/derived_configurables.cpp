@@ -12,7 +12,6 @@ namespace {
 using gin::Arguments;
 using gin::Registry;
 using gin::Value;
-using gin::Where;
 using Find = std::function<ProviderPtr(const TaskRegistry&)>;
 
 /// The task or mixture that a parameter is or names.

@@ -21,39 +21,39 @@ int64_t type_of(DType dtype) {
   }
 }
 
-Message value_info(const std::string& name, Type type, const std::optional<Graph::Axes>& axes) {
-  Message tensor, shape;
-  tensor.number(1, type);
+ProtoWriter value_info(const std::string& name, Type type, const std::optional<Graph::Axes>& axes) {
+  ProtoWriter tensor, shape;
+  tensor.varint(1, type);
   for (const auto& axis : axes.value_or(Graph::Axes())) {
-    Message dim;
-    if (const auto* size = std::get_if<int64_t>(&axis)) dim.number(1, *size);
-    if (const auto* free = std::get_if<std::string>(&axis)) dim.text(2, *free);
-    shape.message(1, dim);
+    ProtoWriter dim;
+    if (const auto* size = std::get_if<int64_t>(&axis)) dim.varint(1, *size);
+    if (const auto* free = std::get_if<std::string>(&axis)) dim.bytes(2, *free);
+    shape.bytes(1, dim.str());
   }
-  if (axes) tensor.message(2, shape);
-  Message of, info;
-  of.message(1, tensor);
-  info.text(1, name);
-  info.message(2, of);
+  if (axes) tensor.bytes(2, shape.str());
+  ProtoWriter of, info;
+  of.bytes(1, tensor.str());
+  info.bytes(1, name);
+  info.bytes(2, of.str());
   return info;
 }
 
-Message attribute_of(const Attribute& attribute) {
-  Message message;
-  message.text(1, attribute.name);
+ProtoWriter attribute_of(const Attribute& attribute) {
+  ProtoWriter message;
+  message.bytes(1, attribute.name);
   if (const auto* real = std::get_if<float>(&attribute.value)) {
-    message.real(2, *real);
-    message.number(20, 1);
+    message.float32(2, *real);
+    message.varint(20, 1);
   } else if (const auto* number = std::get_if<int64_t>(&attribute.value)) {
-    message.number(3, *number);
-    message.number(20, 2);
+    message.varint(3, *number);
+    message.varint(20, 2);
   } else if (const auto* graph = std::get_if<const Graph*>(&attribute.value)) {
-    message.message(6, (*graph)->message(attribute.name));
-    message.number(20, 5);
+    message.bytes(6, (*graph)->message(attribute.name).str());
+    message.varint(20, 5);
   } else {
     for (const int64_t number_of : std::get<std::vector<int64_t>>(attribute.value))
-      message.number(8, number_of);
-    message.number(20, 7);
+      message.varint(8, number_of);
+    message.varint(20, 7);
   }
   return message;
 }
@@ -72,28 +72,28 @@ std::string Graph::op(const std::string& type, const std::vector<std::string>& i
 
 std::vector<std::string> Graph::ops(const std::string& type, const std::vector<std::string>& inputs,
                                     size_t results, const std::vector<Attribute>& attributes) {
-  Message node;
+  ProtoWriter node;
   std::vector<std::string> names;
-  for (const std::string& input : inputs) node.text(1, input);
+  for (const std::string& input : inputs) node.bytes(1, input);
   for (size_t i = 0; i < results; ++i) {
     names.push_back(fmt::format("{}{}_{}", prefix_, type, made_++));
-    node.text(2, names.back());
+    node.bytes(2, names.back());
   }
-  node.text(3, names.front());
-  node.text(4, type);
-  for (const Attribute& attribute : attributes) node.message(5, attribute_of(attribute));
-  body_.message(1, node);
+  node.bytes(3, names.front());
+  node.bytes(4, type);
+  for (const Attribute& attribute : attributes) node.bytes(5, attribute_of(attribute).str());
+  body_.bytes(1, node.str());
   return names;
 }
 
 std::string Graph::constant(const std::string& name, int64_t type, std::span<const int64_t> sizes,
                             std::string_view bytes) {
-  Message tensor;
-  for (const int64_t size : sizes) tensor.number(1, size);
-  tensor.number(2, type);
-  tensor.text(8, name);
-  tensor.text(9, bytes);
-  body_.message(5, tensor);
+  ProtoWriter tensor;
+  for (const int64_t size : sizes) tensor.varint(1, size);
+  tensor.varint(2, type);
+  tensor.bytes(8, name);
+  tensor.bytes(9, bytes);
+  body_.bytes(5, tensor.str());
   return name;
 }
 
@@ -119,41 +119,41 @@ std::string Graph::real(float value) {
 }
 
 void Graph::input(const std::string& name, Type type, const std::optional<Axes>& axes) {
-  body_.message(11, value_info(name, type, axes));
+  body_.bytes(11, value_info(name, type, axes).str());
 }
 
 void Graph::output(const std::string& name, const std::string& value, Type type,
                    const std::optional<Axes>& axes) {
-  Message node;
-  node.text(1, value);
-  node.text(2, name);
-  node.text(4, "Identity");
-  body_.message(1, node);
-  body_.message(12, value_info(name, type, axes));
+  ProtoWriter node;
+  node.bytes(1, value);
+  node.bytes(2, name);
+  node.bytes(4, "Identity");
+  body_.bytes(1, node.str());
+  body_.bytes(12, value_info(name, type, axes).str());
 }
 
-Message Graph::message(const std::string& name) const {
-  Message graph = body_;
-  graph.text(2, name);
+ProtoWriter Graph::message(const std::string& name) const {
+  ProtoWriter graph = body_;
+  graph.bytes(2, name);
   return graph;
 }
 
-Message model_of(const Graph& graph,
-                 const std::vector<std::pair<std::string, std::string>>& about) {
-  Message model, opset;
-  opset.text(1, "");
-  opset.number(2, kOpset);
-  model.number(1, kIrVersion);
-  model.text(2, "quintet");
-  model.text(3, kVersion);
-  model.message(8, opset);
+ProtoWriter model_of(const Graph& graph,
+                     const std::vector<std::pair<std::string, std::string>>& about) {
+  ProtoWriter model, opset;
+  opset.bytes(1, "");
+  opset.varint(2, kOpset);
+  model.varint(1, kIrVersion);
+  model.bytes(2, "quintet");
+  model.bytes(3, kVersion);
+  model.bytes(8, opset.str());
   for (const auto& [key, value] : about) {
-    Message entry;
-    entry.text(1, key);
-    entry.text(2, value);
-    model.message(14, entry);
+    ProtoWriter entry;
+    entry.bytes(1, key);
+    entry.bytes(2, value);
+    model.bytes(14, entry.str());
   }
-  model.message(7, graph.message("greedy"));
+  model.bytes(7, graph.message("greedy").str());
   return model;
 }
 

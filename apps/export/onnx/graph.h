@@ -12,10 +12,12 @@
 #include <variant>
 #include <vector>
 
-#include "apps/export/onnx/protobuf.h"
+#include "data/vocabularies/proto_wire.h"
 #include "runtime/base/host_array.h"
 
 namespace quintet::onnx {
+
+using data::ProtoWriter;  // fields by their numbers in onnx.proto, ONNX's public schema
 
 /// The operators' set, of 2021: what runs it need not be new.
 inline constexpr int64_t kOpset = 15;
@@ -64,17 +66,18 @@ class Graph {
               const std::optional<Axes>& axes = {});
 
   /// GraphProto.
-  Message message(const std::string& name) const;
+  ProtoWriter message(const std::string& name) const;
 
  private:
   std::string constant(const std::string& name, int64_t type, std::span<const int64_t> sizes,
                        std::string_view bytes);
   std::string prefix_;
   int64_t made_ = 0;
-  Message body_;
+  ProtoWriter body_;
 };
 
 /// ModelProto; `about`: metadata, for people.
-Message model_of(const Graph& graph, const std::vector<std::pair<std::string, std::string>>& about);
+ProtoWriter model_of(const Graph& graph,
+                     const std::vector<std::pair<std::string, std::string>>& about);
 
 }  // namespace quintet::onnx
