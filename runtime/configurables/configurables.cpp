@@ -79,18 +79,27 @@ void read_hybrid_mesh(const gin::Arguments& args, PartitionerConfig& config) {
   config.name = name;
 }
 
-/// num_partitions, or the product of model_parallel_submesh: T5X wants exactly one of them.
+/// The ranks of the model axis: `parameter`, or the product of model_parallel_submesh, which decides where both
+/// are bound, as in T5X, whose runs bind num_partitions = 1 beside the submesh of umT5's files.
+int64_t model_ranks(const gin::Arguments& args, const char* parameter) {
+  const auto partitions = args.get<std::optional<int64_t>>(parameter);
+  const auto submesh = args.get<std::optional<std::vector<int64_t>>>("model_parallel_submesh");
+  if (!submesh) return partitions.value_or(1);
+  QT_CHECK(submesh->size() == 4 && std::ranges::all_of(*submesh, [](int64_t n) { return n >= 1; }),
+           "{}: expected 4 sizes (x, y, z, core), each 1 or more, found ({})",
+           args.where("model_parallel_submesh").text, fmt::join(*submesh, ", "));
+  int64_t product = 1;
+  for (const int64_t n : *submesh) product *= n;
+  QT_CHECK(partitions.value_or(1) == 1 || *partitions == product,
+           "{}: {}, but model_parallel_submesh has {} model ranks; bind one of them",
+           args.where(parameter).text, *partitions, product);
+  return product;
+}
+
 PartitionerConfig partitioner_config(const gin::Arguments& args) {
   PartitionerConfig config;
   config.name = args.where("num_partitions").text;
-  const auto partitions = args.get<std::optional<int64_t>>("num_partitions");
-  const auto submesh = args.get<std::optional<std::vector<int64_t>>>("model_parallel_submesh");
-  QT_CHECK(!partitions || !submesh,
-           "{}: num_partitions and model_parallel_submesh exclude each other; bind one of them",
-           args.where("num_partitions").text);
-  if (partitions) config.num_partitions = *partitions;
-  if (submesh)
-    for (const int64_t n : *submesh) config.num_partitions *= n;
+  config.num_partitions = model_ranks(args, "num_partitions");
   QT_CHECK(config.num_partitions >= 1, "{}: expected 1 or more, found {}",
            args.where("num_partitions").text, config.num_partitions);
   config.num_replicas = args.get<int64_t>("num_replicas");
@@ -131,18 +140,8 @@ struct NamePattern {
   std::string expression;
 };
 
-/// The model axis of a mesh: num_model_partitions or the product of model_parallel_submesh.
 gin::Value compute_num_model_partitions(const gin::Arguments& args) {
-  const auto partitions = args.get<std::optional<int64_t>>("num_model_partitions");
-  const auto submesh = args.get<std::optional<std::vector<int64_t>>>("model_parallel_submesh");
-  QT_CHECK(
-      !partitions || !submesh,
-      "{}: num_model_partitions and model_parallel_submesh exclude each other; bind one of them",
-      args.where("num_model_partitions").text);
-  int64_t product = partitions.value_or(1);
-  if (submesh)
-    for (const int64_t n : *submesh) product *= n;
-  return product;
+  return model_ranks(args, "num_model_partitions");
 }
 
 TrainerOptions trainer_options(const gin::Arguments& args) {

@@ -27,6 +27,21 @@ TEST(Partitioner, DataTakesTheRanksThatModelLeaves) {
             (MeshOf{{"replica", 1}, {"data", 2}, {"expert", 1}, {"model", 4}}));
 }
 
+/// umT5's files bind a submesh beside the num_partitions = 1 of T5X's runs.
+TEST(Partitioner, ASubmeshDecidesBesideOnePartition) {
+  const std::string name = "t5x.partitioning.PjitPartitioner";
+  const auto with = [&](const std::string& partitions, const std::string& submesh) {
+    return configured(name, {"PjitPartitioner.num_partitions = " + partitions,
+                             "PjitPartitioner.model_parallel_submesh = " + submesh})
+        .num_partitions;
+  };
+  EXPECT_EQ(with("1", "(1, 2, 1, 1)"), 2);
+  EXPECT_EQ(with("4", "(2, 2, 1, 1)"), 4);
+  EXPECT_THROW(with("2", "(2, 2, 1, 1)"), Error);
+  EXPECT_THROW(with("1", "(2, 2)"), Error);
+  EXPECT_THROW(with("1", "(2, 0, 1, 1)"), Error);
+}
+
 TEST(Partitioner, OfExpertsBuildsThreeAxes) {
   const std::string name = "t5x.contrib.moe.partitioning.MoePjitPartitioner";
   const auto config = configured(name, {"MoePjitPartitioner.num_partitions = 2",
