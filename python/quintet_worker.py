@@ -15,6 +15,18 @@ What a function is called with, by its use in the gin file:
                                                                    Text, Histogram, Image, Audio and Generic of this module, which have the same fields
     ProcessSource         a dict of sequences of examples (len and [index]) by split, in place of a function
     ProcessDecoder        decode(record)                           a dict; record: the bytes of a record of a ProtoDataSource's files
+    ProcessFunction, of a parameter of T5X's that takes a function:
+      infer.write_fn      write(path, inferences, task_ds, mode, texts)   writes the file; inferences: (ids or scores, auxiliary values), lists over the
+                                                                   examples; task_ds: their dicts; texts: predictions as text (of scores None)
+      infer.merge_fn      merge(output_dir, output_fname, tmp_dir, step)   makes what it likes of the files tmp_dir/output_fname-chunkCCCCC
+      decode_fn           search(inputs, tokens_to_logits, eos_id, num_decodes)   (decodes [batch, num_decodes, length], scores [batch, num_decodes]), the best
+                                                                   last; tokens_to_logits(rows, tokens, positions, sources=None): logits [rows, vocab] of the
+                                                                   token after each; row: item * num_decodes + decode; source: the row that each continues
+      state_callback_fn   callback(state)                          changes sequences, cur_token, ended, log_prob of the state, lists
+      logit_callback_fn   callback(logits, state)                  logits, changed or others
+
+Logits are float32 [rows, vocab] that numpy.asarray takes without a copy. A search may have parameters named seed, vocab_size and
+initial_index (tokens of each input that the model has read already: of models without encoder).
 
 A preprocessor may have parameters named sequence_length (a dict) and seed (an int that depends on the example alone: use
 it for every random choice). What the function prints goes to stderr. An exception is the example's error.
@@ -23,6 +35,7 @@ With `format = 'tf_example'` beside the command, examples come and go as tf.trai
 32 bits and floats of single precision, and grids are flat; the function does not change otherwise.
 """
 
+import array
 import base64
 import dataclasses
 import inspect
@@ -32,6 +45,7 @@ import os
 import struct
 import sys
 import traceback
+import types
 import wave
 import zlib
 
@@ -275,7 +289,63 @@ def _packed(answer):
     return {**answer, **places}, b"".join(serialized)
 
 
+def _merged(values):
+    """A dict of lists in place of a list of dicts."""
+    if values and isinstance(values[0], dict):
+        return {name: _merged([value[name] for value in values]) for name in values[0]}
+    return values
+
+
+def _write(function, request):
+    lines = request["inferences"]
+    texts = [line.get("prediction") for line in lines]
+    values = [line.get("prediction_tokens", line.get("score")) for line in lines]
+    aux = _merged([line.get("aux", {}) for line in lines]) if lines else {}
+    function(request["write"], (values, aux), [line["inputs"] for line in lines], request["mode"], texts if lines and texts[0] is not None else None)
+    return {}
+
+
+def _logits_of(shape, data):
+    return memoryview(bytearray(data)).cast("f", shape)
+
+
+def _bytes_of(logits):
+    """Of a buffer of float32, or of lists of numbers."""
+    try:
+        view = memoryview(logits)
+        if view.format == "f" and view.c_contiguous:
+            return view.tobytes()
+    except TypeError:
+        pass
+    return array.array("f", _flat(logits)).tobytes()
+
+
+def _decode(function, request, ask):
+    def tokens_to_logits(rows, tokens, positions, sources=None):
+        step = {"rows": rows, "tokens": tokens, "positions": positions, **({} if sources is None else {"sources": sources})}
+        shape, data = ask({"step": step})
+        return _logits_of(shape["logits"], data)
+
+    about = dict(request["decode"])
+    optional = {name: about.pop(name) for name in ("seed", "vocab_size", "initial_index")}
+    wanted = inspect.signature(function).parameters
+    decodes, scores = function(tokens_to_logits=tokens_to_logits, **about, **{name: value for name, value in optional.items() if name in wanted})
+    return {"decodes": decodes, "scores": scores}
+
+
+def _state_of(fields):
+    return types.SimpleNamespace(**fields)
+
+
 def _answer(function, request):
+    if "write" in request:
+        return _write(function, request)
+    if "merge" in request:
+        function(**request["merge"])
+        return {}
+    if "state_callback" in request:
+        state = _state_of(request["state_callback"])
+        return {"state": vars(function(state) or state)}
     if "split" in request:
         examples = function[request["split"]]
         return {"example": examples[request["index"]]} if "index" in request else {"size": len(examples)}
@@ -292,15 +362,24 @@ def _answer(function, request):
     return {"examples": _examples(function(example, **more))}
 
 
-def _respond(function, request, example):
-    """A line, and the bytes that follow it. `example`: what followed the request."""
+def _respond(function, request, following, ask):
+    """A line, and the bytes that follow it. `following`: what followed the request. `ask`: sends an answer that is a question."""
+    if "decode" in request:
+        return _line(_decode(function, request, ask)), b""
+    if "logit_callback" in request:
+        logits = function(_logits_of(request["logits"], following), _state_of(request["logit_callback"]))
+        return _line({"logits": request["logits"]}), _bytes_of(logits)
     packs = request.get("format") == "tf_example"
     if "example" in request:
         fields = request["example"]
-        request["example"] = parse_example(example) if packs else {name: _decoded(value) for name, value in fields.items()}
+        request["example"] = parse_example(following) if packs else {name: _decoded(value) for name, value in fields.items()}
     answer = _answer(function, request)
     answer, data = _packed(answer) if packs else (answer, b"")
-    return json.dumps(_encoded(answer)).encode() + b"\n", data
+    return _line(answer), data
+
+
+def _line(answer):
+    return json.dumps(_encoded(answer)).encode() + b"\n"
 
 
 def run(function):
@@ -308,12 +387,24 @@ def run(function):
     requests, answers = open(0, "rb", closefd=False), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what the function prints
     sys.stdout = sys.stderr
-    for line in requests:
+
+    def read(line):
         request = json.loads(line)
-        packs = request.get("format") == "tf_example" and "example" in request
-        example = requests.read(request["example"]) if packs else b""
+        size = 0
+        if request.get("format") == "tf_example" and "example" in request:
+            size = request["example"]
+        if "logits" in request:
+            size = 4 * request["logits"][0] * request["logits"][1]
+        return request, requests.read(size)
+
+    def ask(answer):
+        answers.write(_line(answer))
+        answers.flush()
+        return read(requests.readline())
+
+    for line in requests:
         try:
-            line, data = _respond(function, request, example)
+            line, data = _respond(function, *read(line), ask)
         except Exception as error:
             traceback.print_exc()
             line, data = json.dumps({"error": f"{type(error).__name__}: {error}"}).encode() + b"\n", b""

@@ -1,11 +1,13 @@
 #include "apps/config/decoding_config.h"
 
+#include "apps/config/decoding/process_decoding.h"
 #include "apps/config/ineffective.h"
-#include "models/decoding/predict.h"
+#include "data/configurables/configurables.h"
 
 namespace quintet {
 
 using decoding::BeamOptions;
+using decoding::DecodeFn;
 using decoding::SampleOptions;
 
 namespace {
@@ -23,7 +25,8 @@ BeamOptions beam_options(const gin::Arguments& args, int64_t num_decodes) {
   return options;
 }
 
-SampleOptions sample_options(const gin::Arguments& args, int64_t num_decodes) {
+SampleOptions sample_options(const gin::Arguments& args, int64_t num_decodes,
+                             const ConfiguredModel& model) {
   SampleOptions options;
   options.num_decodes = num_decodes;
   options.temperature = {args.get<float>("temperature")};
@@ -33,6 +36,15 @@ SampleOptions sample_options(const gin::Arguments& args, int64_t num_decodes) {
   options.max_decode_steps_hard_limit =
       args.get<std::optional<int64_t>>("max_decode_steps_hard_limit");
   options.rescale_log_probs = args.get<bool>("rescale_log_probs");
+  const auto own = [&](const char* parameter) -> data::WorkersPtr {
+    const gin::Value value = args.value(parameter);
+    return value.is_none() ? nullptr : data::own_process(value, args.where(parameter), "None");
+  };
+  if (auto workers = own("state_callback_fn"))
+    options.state_callback_fn =
+        process_state_callback(std::move(workers), model.model->spec().vocab_size);
+  if (auto workers = own("logit_callback_fn"))
+    options.logit_callback_fn = process_logit_callback(std::move(workers));
   return options;
 }
 
@@ -44,11 +56,16 @@ std::shared_ptr<ConfiguredModel> configured_model(const gin::Arguments& args) {
   return model;
 }
 
-std::variant<BeamOptions, SampleOptions> configured_decode_fn(const ConfiguredModel& model,
-                                                              bool decoder_only) {
-  std::string name = decoder_only ? kTemperatureSample : kBeamSearch;
-  if (!model.decode_fn.is_none())
-    name = gin::as<gin::Callable>(model.decode_fn, {model.name + ".decode_fn"}).name();
+DecodeFn configured_decode_fn(const ConfiguredModel& model, bool decoder_only) {
+  std::string name = decoder_only ? kTemperatureSample : kBeamSearch, scoped_name = name;
+  data::WorkersPtr own;
+  const auto* callable = model.decode_fn.get_if<gin::Callable>();
+  if (callable != nullptr &&
+      (callable->name() == kBeamSearch || callable->name() == kTemperatureSample))
+    name = callable->name(), scoped_name = callable->scoped_name();
+  else if (!model.decode_fn.is_none())
+    own = data::own_process(model.decode_fn, {model.name + ".decode_fn"},
+                            "@decoding.beam_search, @decoding.temperature_sample");
   int64_t num_decodes = 1;
   gin::Callable::Named decoder_params;  // win over what is bound to the decode function
   const std::string method_name = model.name + ".predict_batch_with_aux";
@@ -65,16 +82,16 @@ std::variant<BeamOptions, SampleOptions> configured_decode_fn(const ConfiguredMo
       decoder_params.emplace_back(param, value);
     }
   }
-  QT_CHECK(name == kBeamSearch || name == kTemperatureSample,
-           "{}.decode_fn: {} is not a decode function; use @decoding.beam_search or "
-           "@decoding.temperature_sample",
-           model.name, name);
+  if (own != nullptr) {
+    QT_CHECK(decoder_params.empty(), "{}.decoder_params: a decode function of your own takes none",
+             method_name);
+    return process_decode_fn(std::move(own), num_decodes);
+  }
   if (model.config == nullptr)
-    return decoder_only ? std::variant<BeamOptions, SampleOptions>(SampleOptions{})
-                        : BeamOptions{.num_decodes = 1};
-  const gin::Arguments args = model.config->arguments(name, std::move(decoder_params));
+    return decoder_only ? DecodeFn(SampleOptions{}) : BeamOptions{.num_decodes = 1};
+  const gin::Arguments args = model.config->arguments(scoped_name, std::move(decoder_params));
   if (name == kBeamSearch) return beam_options(args, num_decodes);
-  return sample_options(args, num_decodes);
+  return sample_options(args, num_decodes, model);
 }
 
 void register_decoding(gin::Registry& registry) {

@@ -1,11 +1,8 @@
 #pragma once
 // The model of an entry point, and its decode function as gin files name it and bind its arguments.
 
-#include <variant>
-
 #include "models/configurables.h"
-#include "models/decoding/search/beam_search.h"
-#include "models/decoding/search/temperature_sample.h"
+#include "models/decoding/search/decode_fn.h"
 
 namespace quintet {
 
@@ -13,9 +10,8 @@ namespace quintet {
 std::shared_ptr<ConfiguredModel> configured_model(const gin::Arguments& args);
 
 /// The decode function of the gin files, or T5X's default for this kind of model. Throws a usage
-/// error if it is not one of ours.
-std::variant<decoding::BeamOptions, decoding::SampleOptions> configured_decode_fn(
-    const ConfiguredModel& model, bool decoder_only);
+/// error if it is neither one of ours nor the user's own.
+decoding::DecodeFn configured_decode_fn(const ConfiguredModel& model, bool decoder_only);
 
 /// decoding.beam_search and decoding.temperature_sample.
 void register_decoding(gin::Registry& registry);

@@ -3,12 +3,35 @@
 #include "apps/config/decoding_config.h"
 #include "apps/config/gin_flags.h"
 #include "apps/config/ineffective.h"
+#include "data/configurables/configurables.h"
 #include "data/tasks/gin_types.h"
 #include "data/tasks/infer_task.h"
 #include "runtime/base/files/path_map.h"
 
 namespace quintet {
 namespace {
+
+constexpr const char *kWriter = "t5x.infer.write_inferences_to_file",
+                     *kMerger = "t5x.infer.merge_chunks_to_file";
+
+/// The name, with its scopes, of the function of ours that an argument of infer names, or the user's own.
+std::pair<std::string, data::WorkersPtr> own_function(const gin::Config& bound,
+                                                      const std::string& parameter,
+                                                      const char* ours) {
+  const std::string name = "t5x.infer.infer." + parameter;
+  const gin::Value value = bound.query(name) == nullptr ? gin::Value() : bound.evaluate(name);
+  if (value.is_none()) return {ours, nullptr};
+  const auto* callable = value.get_if<gin::Callable>();
+  if (callable != nullptr && callable->name() == ours) return {callable->scoped_name(), nullptr};
+  return {"", data::own_process(value, {name}, fmt::format("@{}", ours))};
+}
+
+data::InferenceLineOptions line_options(const gin::Arguments& args) {
+  return {.include_all_inputs = args.get<bool>("include_all_inputs"),
+          .input_fields_to_include =
+              args.get<std::optional<std::vector<std::string>>>("input_fields_to_include"),
+          .output_ids = args.get<bool>("output_ids")};
+}
 
 gin::Value make_infer_task(const gin::Arguments& args) {
   data::InferTaskConfig config;
@@ -30,7 +53,7 @@ void register_inference(gin::Registry& registry,
                         std::function<gin::Value(const gin::Arguments&)> run) {
   const gin::Value none;
   // Named as infer's write_fn; infer reads its parameters.
-  registry.add("t5x.infer.write_inferences_to_file",
+  registry.add(kWriter,
                {{"include_all_inputs", false},
                 {"input_fields_to_include", none},
                 {"output_ids", false},
@@ -38,7 +61,7 @@ void register_inference(gin::Registry& registry,
                [](const gin::Arguments&) -> gin::Value {
                  fail(ExitCode::kUsage, "write_inferences_to_file is used as @ without ()");
                });
-  registry.add("t5x.infer.merge_chunks_to_file", {}, [](const gin::Arguments&) -> gin::Value {
+  registry.add(kMerger, {}, [](const gin::Arguments&) -> gin::Value {
     fail(ExitCode::kUsage, "merge_chunks_to_file is used as @ without ()");
   });
   registry.add(
@@ -84,15 +107,20 @@ InferenceConfig inference_config_from(const gin::Arguments& args) {
   config.checkpoint_ds_iter = args.get<bool>("checkpoint_ds_iter");
   config.output_vocab_feature_name = args.get<std::string>("output_vocab_feature_name");
   config.file_extension = args.get<std::string>("file_extension");
-  const gin::Arguments line = args.config().arguments("t5x.infer.write_inferences_to_file");
-  config.line.include_all_inputs = line.get<bool>("include_all_inputs");
-  config.line.input_fields_to_include =
-      line.get<std::optional<std::vector<std::string>>>("input_fields_to_include");
-  config.line.output_ids = line.get<bool>("output_ids");
+  set_writers(config, args.config());
   config.verify_vocabs = verifies_vocabs(args.config(), "t5x.infer.infer");
   config.partitioner = args.get<PartitionerConfig>("partitioner");
   config.config_text = args.config().config_str();
   return config;
+}
+
+void set_writers(InferenceConfig& config, const gin::Config& bound) {
+  config.merge_fn = own_function(bound, "merge_fn", kMerger).second;
+  const auto [writer, write_fn] = own_function(bound, "write_fn", kWriter);
+  config.write_fn = write_fn;
+  config.line = write_fn != nullptr
+                    ? data::InferenceLineOptions{.include_all_inputs = true, .output_ids = true}
+                    : line_options(bound.arguments(writer));
 }
 
 void InferenceConfig::check() const {

@@ -11,6 +11,7 @@
 #include "apps/flags/decode_flags.h"
 #include "data/batches/batches.h"
 #include "data/evaluation/inference_lines.h"
+#include "data/workers/worker_functions.h"
 #include "kernels/prepacked_matmul/prepacked_matmul.h"
 #include "models/configurables.h"
 #include "runtime/configurables/configurables.h"
@@ -31,9 +32,10 @@ struct InferenceConfig {
       true;  // false: what was read is read again, but chunks that are there stay
   std::string output_vocab_feature_name = "targets", file_extension = "jsonl";
   data::InferenceLineOptions line;
-  DecodeFlags decode;                 // over the model's decode function
-  std::optional<WeightType> weights;  // of networks that decode on the CPU; none: as they are
-  bool verify_vocabs = true;          // the task has the model's vocabularies
+  data::WorkersPtr write_fn, merge_fn;  // the user's own; null: T5X's
+  DecodeFlags decode;                   // over the model's decode function
+  std::optional<WeightType> weights;    // of networks that decode on the CPU; none: as they are
+  bool verify_vocabs = true;            // the task has the model's vocabularies
   PartitionerConfig partitioner;  // its rules are written down; num_partitions ranks hold a model
   std::string config_text;        // written to output_dir/config.gin
 
@@ -46,5 +48,7 @@ struct InferenceConfig {
 void register_inference(gin::Registry& registry,
                         std::function<gin::Value(const gin::Arguments&)> run);
 InferenceConfig inference_config_from(const gin::Arguments& args);
+/// Who writes lines and joins chunks, of what is bound of infer.
+void set_writers(InferenceConfig& config, const gin::Config& bound);
 
 }  // namespace quintet

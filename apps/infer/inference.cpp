@@ -17,6 +17,7 @@
 #include "checkpoint/open/open_checkpoint.h"
 #include "data/reading/contents.h"
 #include "data/service/peer_chunks.h"
+#include "runtime/base/files/atomic_file.h"
 #include "runtime/base/formats/crc32c.h"
 
 namespace quintet {
@@ -113,11 +114,12 @@ class Answerer {
 /// One task's part of the work, chunk by chunk.
 class TaskRun {
  public:
-  TaskRun(const InferenceConfig& config, const std::filesystem::path& output_dir,
+  TaskRun(const InferenceConfig& config, const std::filesystem::path& output_dir, int64_t step,
           const std::string& origin, const data::Task& task, const Ranks& ranks,
           const InferenceRanks& division, std::shared_ptr<data::ChunkRunner> reader,
           const Answerer& answerer)
       : config_(config),
+        step_(step),
         task_(task),
         ranks_(ranks),
         division_(division),
@@ -158,7 +160,8 @@ class TaskRun {
       data::Position position;
       stream->save(position);
       if (ranks_.leads()) {
-        files_.write_chunk(chunk, *lines, position);
+        files_.write_chunk(
+            chunk, [&](const auto& path) { write(path, *lines); }, position);
         progress_.line(fmt::format("{}: chunk {}, {} examples", task_.name(), chunk, answered));
       }
       answered_ = answered;
@@ -168,7 +171,7 @@ class TaskRun {
                 config_.shard.num_shards > 1 ? " of this shard" : "");
     show(answered_, answered_);
     progress_.finish();
-    if (ranks_.leads()) files_.complete(chunk, config_.merge_chunked_results);
+    if (ranks_.leads()) files_.complete(chunk, config_.merge_chunked_results, own_merge());
     return true;
   }
 
@@ -195,6 +198,23 @@ class TaskRun {
         set.split, set.batch_size, config_.checkpoint_period, lengths, contents_.examples,
         data::fingerprint(contents_.files), crc32c(config_.config_text),
         name_of(answerer_.weights()), config_.decode.text());
+  }
+
+  void write(const std::filesystem::path& path, const std::string& lines) const {
+    if (config_.write_fn != nullptr)
+      data::process_write(*config_.write_fn, path.string(), config_.mode, lines);
+    else
+      atomic_write_file(path, lines);
+  }
+
+  InferenceFiles::Merge own_merge() const {
+    if (config_.merge_fn == nullptr) return {};
+    return [this](const std::filesystem::path& result, const std::filesystem::path& chunks) {
+      data::process_merge(*config_.merge_fn, {.output_dir = result.parent_path().string(),
+                                              .output_fname = result.filename().string(),
+                                              .tmp_dir = chunks.string(),
+                                              .step = step_});
+    };
   }
 
   bool has_chunk(int64_t chunk) const {
@@ -274,6 +294,7 @@ class TaskRun {
   }
 
   const InferenceConfig& config_;
+  const int64_t step_;
   const data::Task& task_;
   const Ranks& ranks_;
   const InferenceRanks& division_;
@@ -327,7 +348,8 @@ int run_inference(const InferenceConfig& config, const Ranks& ranks, const Provi
       std::string origin = std::filesystem::canonical(folder).string();
       for (const auto& [name, text] : checkpoint->details())
         if (name == kAdapterDetail) origin += fmt::format(", adapter {}", text);
-      TaskRun run(config, output_dir, origin, *task, ranks, division, reader, answerer);
+      TaskRun run(config, output_dir, checkpoint->step(), origin, *task, ranks, division, reader,
+                  answerer);
       if (run.run(stop)) {
         if (ranks.leads()) run.print(format);
         continue;

@@ -64,30 +64,35 @@ bool InferenceFiles::has_chunk(int64_t chunk) const {
   return is_there(marker_of(chunk_path(chunk))) && is_there(chunk_path(chunk));
 }
 
-void InferenceFiles::write_chunk(int64_t chunk, const std::string& lines,
+void InferenceFiles::write_chunk(int64_t chunk, const std::function<void(const fs::path&)>& write,
                                  const data::Position& position) const {
-  atomic_write_file(chunk_path(chunk), lines);
+  write(chunk_path(chunk));
   atomic_write_file(marker_of(chunk_path(chunk)), "");
   const nlohmann::ordered_json place = {
       {"origin", origin_}, {"chunks", chunk + 1}, {"position", position}};
   atomic_write_file(folder_ / "input.ckpt", place.dump() + "\n");
 }
 
-void InferenceFiles::complete(int64_t chunks, bool merge) {
-  if (merge) {
-    const fs::path merged = folder_ / "merged";
-    remove_tree(merged);
-    File file = File::create_new(merged);
-    int64_t size = 0;
-    for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-      const std::string lines = read_file(chunk_path(chunk));
-      file.write_at(size, std::as_bytes(std::span(lines)));
-      size += std::ssize(lines);
-    }
-    file.sync();
-    file.close_checked();
-    rename_path(merged, result_);
+void InferenceFiles::join(int64_t chunks) const {
+  const fs::path merged = folder_ / "merged";
+  remove_tree(merged);
+  File file = File::create_new(merged);
+  int64_t size = 0;
+  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+    const std::string lines = read_file(chunk_path(chunk));
+    file.write_at(size, std::as_bytes(std::span(lines)));
+    size += std::ssize(lines);
   }
+  file.sync();
+  file.close_checked();
+  rename_path(merged, result_);
+}
+
+void InferenceFiles::complete(int64_t chunks, bool merge, const Merge& own_merge) {
+  if (merge && own_merge)
+    own_merge(result_, folder_);
+  else if (merge)
+    join(chunks);
   // Made in the folder, so that a kill leaves nothing beside the results.
   atomic_write_file(origin_file_, origin_);
   atomic_write_file(folder_ / "completed", "");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -33,13 +34,17 @@ class InferenceFiles {
   /// Number of the next chunk, and where the stream was before it.
   static std::pair<int64_t, data::Position> parse_place(const std::string& place);
   bool has_chunk(int64_t chunk) const;
-  /// `position`: of the stream after the chunk's examples.
-  void write_chunk(int64_t chunk, const std::string& lines, const data::Position& position) const;
-  /// Joins the chunks to the result, if `merge`, and marks it complete.
-  void complete(int64_t chunks, bool merge);
+  /// `write`: a chunk's file. `position`: of the stream after the chunk's examples.
+  void write_chunk(int64_t chunk, const std::function<void(const std::filesystem::path&)>& write,
+                   const data::Position& position) const;
+  /// Joins the chunks to the result, if `merge`, by `own_merge` if there is one, and marks it complete.
+  using Merge = std::function<void(const std::filesystem::path& result,
+                                   const std::filesystem::path& chunks_folder)>;
+  void complete(int64_t chunks, bool merge, const Merge& own_merge = {});
 
  private:
   std::filesystem::path chunk_path(int64_t chunk) const;
+  void join(int64_t chunks) const;
   std::filesystem::path folder_, result_,
       origin_file_;  // the last is hidden: T5X's readers list folders
   std::string origin_;

@@ -91,7 +91,9 @@ InferenceConfig inference_config_of(const TrainedModel& trained, const Inference
   config.output_dir = flags.output_dir;
   config.checkpoint_period = flags.checkpoint_period;
   config.shard = {flags.shard_id.value_or(0), flags.num_shards};
-  config.line = flags.line;
+  set_writers(config, trained.session->config());
+  config.line.include_all_inputs |= flags.line.include_all_inputs;
+  config.line.output_ids |= flags.line.output_ids;
   config.weights = flags.quantize.type();
   config.partitioner.num_partitions = flags.partitions.count;
   config.config_text = trained.session->config().config_str();

@@ -148,7 +148,7 @@ Weights as_base(const BaseModel& model, Weights weights) {
   return weights;
 }
 
-using DecodeFn = decltype(decoding::PredictOptions::decode_fn);
+using decoding::DecodeFn;
 
 /// What flags ask for in place of what gin files bind.
 DecodeFn decode_fn_of(const DecodeFlags& flags, const DecodeFn& bound) {
@@ -198,6 +198,7 @@ Predictor::Predictor(const ConfiguredModel& model, const DecodeFlags& decode,
 decoding::Decodes Predictor::predict(const HostArrays& batch, Key key) const {
   decoding::PredictOptions options = options_;
   if (auto* sample = std::get_if<SampleOptions>(&options.decode_fn)) sample->decode_rng = key;
+  if (auto* own = std::get_if<decoding::OwnDecodeFn>(&options.decode_fn)) own->decode_rng = key;
   const auto run = [&](auto& on) {
     return decoder_only_ ? decoding::predict_decoder_only(on, batch, options)
                          : decoding::predict_encoder_decoder(on, batch, options);

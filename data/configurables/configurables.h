@@ -8,6 +8,7 @@
 
 #include "data/batches/batches.h"
 #include "data/tasks/task.h"
+#include "data/workers/worker_functions.h"
 #include "runtime/gin/config.h"
 
 namespace quintet::data {
@@ -21,6 +22,9 @@ void register_tasks(gin::Registry& registry);
 /// Functions in processes of the user's own. Without `allow_commands` those that files bind are
 /// refused when they are to start.
 void register_workers(gin::Registry& registry, bool allow_commands);
+
+/// What @quintet.data.ProcessFunction gives. Throws a usage error that says `other`, what else the parameter takes.
+WorkersPtr own_process(const gin::Value& value, const gin::Where& where, const std::string& other);
 
 /// The built-in tasks and those of seqio.TaskRegistry.tasks and seqio.MixtureRegistry.mixtures.
 TaskRegistry make_task_registry(const gin::Config& config);

@@ -1,6 +1,7 @@
 #include "data/configurables/configurables.h"
 #include "data/tasks/gin_types.h"
 #include "data/workers/worker_functions.h"
+#include "runtime/gin/config_state.h"
 
 namespace quintet::data {
 namespace {
@@ -20,11 +21,19 @@ std::vector<Param> process_params(std::vector<Param> more = {}) {
 
 }  // namespace
 
+WorkersPtr own_process(const gin::Value& value, const gin::Where& where, const std::string& other) {
+  const auto* callable = value.get_if<gin::Callable>();
+  const bool is_own = callable != nullptr && callable->name() == "quintet.data.ProcessFunction";
+  const gin::Value made = is_own ? (*callable)() : value;
+  if (auto workers = made.object_as<const Workers>()) return workers;
+  gin::conversion_error(where, other + " or @quintet.data.ProcessFunction()", value);
+}
+
 void register_workers(gin::Registry& r, bool allow_commands) {
   const auto workers = [allow_commands](const Arguments& a) {
     const std::string where = a.where("command").text;
     std::string refusal;
-    if (!allow_commands && !where.starts_with("--gin"))
+    if (!allow_commands && !where.starts_with(gin::kBindingFile))
       refusal = fmt::format(
           "{}: a model's own configuration starts no program; if you trust this one, give "
           "--allow_commands, or bind the command with --gin.NAME=...",
@@ -43,6 +52,8 @@ void register_workers(gin::Registry& r, bool allow_commands) {
   r.add("quintet.data.ProcessMetric", process_params(), [workers](const Arguments& a) {
     return gin::to_value(process_metric(workers(a), "ProcessMetric"));
   });
+  r.add("quintet.data.ProcessFunction", process_params(),
+        [workers](const Arguments& a) { return gin::Value::object(workers(a)); });
   r.add("quintet.data.ProcessDecoder", process_params(), [workers](const Arguments& a) {
     return gin::Value::object(
         std::make_shared<const FileDataSource::ParseRecord>(process_decoder(workers(a))));

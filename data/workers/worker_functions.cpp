@@ -9,6 +9,7 @@
 #include "data/examples/tf_example.h"
 #include "data/vocabularies/utf8.h"
 #include "runtime/base/check.h"
+#include "runtime/base/files/posix_file.h"
 
 namespace quintet::data {
 namespace {
@@ -272,6 +273,28 @@ FileDataSource::ParseRecord process_decoder(WorkersPtr workers) {
       out.items() = about.example(answer["example"], read).items();
     });
   };
+}
+
+void process_write(const Workers& workers, const std::string& path, const std::string& mode,
+                   const std::string& lines) {
+  std::string list = lines;
+  std::ranges::replace(list, '\n', ',');
+  if (!list.empty()) list.pop_back();
+  const auto done = [&](const Json&, const auto&) {
+    QT_CHECK_AS(ExitCode::kData, is_there(path), "{} is not there", path);
+  };
+  workers.ask(fmt::format(R"({{"write": {}, "mode": "{}", "inferences": [{}]}})",
+                          JsonText(path).dump(), mode, list),
+              "", done);
+}
+
+void process_merge(const Workers& workers, const MergeRequest& request) {
+  Conversation(workers)
+      .with("merge", {{"output_dir", request.output_dir},
+                      {"output_fname", request.output_fname},
+                      {"tmp_dir", request.tmp_dir},
+                      {"step", request.step}})
+      .ask([](const Json&, const auto&) {});
 }
 
 DataSourcePtr process_source(WorkersPtr workers, std::vector<std::string> splits) {

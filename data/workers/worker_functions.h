@@ -11,6 +11,8 @@
 //   source         {"split": "train"}                                     ->  {"size": 100}
 //                  {"split": "train", "index": 7}                         ->  {"example": {..}}
 //   decoder        {"record": {"base64": ".."}}                           ->  {"example": {..}}
+//   write_fn       {"write": "path", "mode": "predict", "inferences": [{"inputs": {..}, "prediction": ..}, ..]}  ->  {}
+//   merge_fn       {"merge": {"output_dir": "..", "output_fname": "..", "tmp_dir": "..", "step": 7}}  ->  {}
 //
 // Features are texts, numbers, lists of them and grids; bytes that are no text {"base64": ".."}.
 // With format tf_example a request has "format": "tf_example", and the place of each example, there
@@ -32,6 +34,17 @@ PostprocessFn process_postprocessor(WorkersPtr workers);
 MetricFn process_metric(WorkersPtr workers, std::string name);
 /// Examples by index, so that shuffling and positions are those of any other source.
 DataSourcePtr process_source(WorkersPtr workers, std::vector<std::string> splits);
+
+/// T5X's write_fn: the file at `path` of a chunk of inferences. `lines`: as inference_line makes them, each with its
+/// newline. Throws kData if there is no such file afterwards.
+void process_write(const Workers& workers, const std::string& path, const std::string& mode,
+                   const std::string& lines);
+/// T5X's merge_fn: of the chunks tmp_dir/output_fname-chunkCCCCC what the function likes.
+struct MergeRequest {
+  std::string output_dir, output_fname, tmp_dir;
+  int64_t step = 0;
+};
+void process_merge(const Workers& workers, const MergeRequest& request);
 /// One example of each record of files.
 FileDataSource::ParseRecord process_decoder(WorkersPtr workers);
 

@@ -31,16 +31,18 @@ Json answer_in(const std::string& line) {
   fail(ExitCode::kData, "answer: expected a JSON object, found '{}'", shown());
 }
 
-/// Gives `take` an answer; returns what its "error" says. Throws kData by way of the process, which
-/// ends with it: what it writes after a wrong answer would be taken for the next one.
-std::string take_answer(WorkerProcess& worker, const std::string& line, const Workers::Take& take) {
+/// Gives `next` an answer; returns what its "error" says, or sets the next request. Throws kData by way of the
+/// process, which ends with it: what it writes after a wrong answer would be taken for the next one.
+std::string take_answer(WorkerProcess& worker, const std::string& line, const Workers::Next& next,
+                        std::optional<Workers::Request>& request) {
   std::string error_text;
+  request.reset();
   try {
     const Json answer = answer_in(line);
     if (answer.has("error"))
       error_text = answer["error"].is_string() ? answer["error"].as_string() : line;
     else
-      take(answer, [&](int64_t size) { return worker.read_bytes(size); });
+      request = next(answer, [&](int64_t size) { return worker.read_bytes(size); });
   } catch (const Error& error) {
     if (worker.ended()) throw;
     worker.fail_with(fmt::format("gave a wrong answer: {}", error.what()));
@@ -71,12 +73,23 @@ void Workers::give_back(std::unique_ptr<WorkerProcess> worker) const {
 }
 
 void Workers::ask(const std::string& line, const std::string& following, const Take& take) const {
+  converse({line, following}, [&](const Json& answer, const ReadBytes& read) {
+    take(answer, read);
+    return std::optional<Request>();
+  });
+}
+
+void Workers::converse(Request first, const Next& next) const {
   QT_CHECK(options_.refusal.empty(), "{}", options_.refusal);
   std::unique_ptr<WorkerProcess> worker = idle_one();
   std::string failure;
   try {
     if (worker == nullptr) worker = std::make_unique<WorkerProcess>(options_.command);
-    failure = take_answer(*worker, worker->ask(line, following, options_.timeout_seconds), take);
+    for (std::optional<Request> request = std::move(first); request && failure.empty();) {
+      const std::string line =
+          worker->ask(request->line, request->following, options_.timeout_seconds);
+      failure = take_answer(*worker, line, next, request);
+    }
     if (!failure.empty()) failure = fmt::format("{}; {}", failure, worker->last_errors());
   } catch (...) {
     worker = nullptr;

@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 
 #include "data/workers/worker_process.h"
 #include "runtime/base/formats/json.h"
@@ -30,6 +31,13 @@ class Workers {
   /// after all but "error" another is started for the next request. Throws a usage error if the
   /// command is refused. May be called from several threads.
   void ask(const std::string& line, const std::string& following, const Take& take) const;
+  /// A line and the bytes that follow it.
+  struct Request {
+    std::string line, following;
+  };
+  using Next = std::function<std::optional<Request>(const Json&, const ReadBytes&)>;
+  /// The same of one process for as long as `next` has another request for it.
+  void converse(Request request, const Next& next) const;
   bool tf_examples() const { return options_.format == "tf_example"; }
 
  private:

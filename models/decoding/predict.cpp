@@ -31,14 +31,15 @@ int64_t decodes_of(const PredictOptions& options) {
 
 Decodes search(const Prompts& prompts, TokenModel& model, const PredictOptions& options,
                const std::vector<int32_t>* initial_index) {
-  if (const auto* beam = std::get_if<BeamOptions>(&options.decode_fn)) {
-    BeamOptions given = *beam;
-    if (initial_index != nullptr) given.initial_index = *initial_index;
-    return beam_search(prompts, model, options.eos_id, given);
-  }
-  SampleOptions given = std::get<SampleOptions>(options.decode_fn);
-  if (initial_index != nullptr) given.initial_index = *initial_index;
-  return temperature_sample(prompts, model, options.eos_id, given);
+  DecodeFn given = options.decode_fn;
+  if (initial_index != nullptr)
+    std::visit([&](auto& fn) { fn.initial_index = *initial_index; }, given);
+  if (const auto* beam = std::get_if<BeamOptions>(&given))
+    return beam_search(prompts, model, options.eos_id, *beam);
+  if (const auto* sample = std::get_if<SampleOptions>(&given))
+    return temperature_sample(prompts, model, options.eos_id, *sample);
+  const auto& own = std::get<OwnDecodeFn>(given);
+  return own.search(prompts, model, options.eos_id, own);
 }
 
 template <class Decoder>

@@ -8,19 +8,16 @@
 //
 // Batches are model features as the feature converters make them: int32 [batch, length].
 
-#include <variant>
-
 #include "models/decoding/cpu/packed_network.h"
 #include "models/decoding/gpu/gpu_decoder.h"
 #include "models/decoding/request.h"
-#include "models/decoding/search/beam_search.h"
-#include "models/decoding/search/temperature_sample.h"
+#include "models/decoding/search/decode_fn.h"
 #include "runtime/base/host_array.h"
 
 namespace quintet::decoding {
 
 struct PredictOptions {
-  std::variant<BeamOptions, SampleOptions> decode_fn;
+  DecodeFn decode_fn;
   int32_t eos_id = 1;
   /// Encoder-decoder: keep the batch's decoder_input_tokens as a prompt (end tokens taken out).
   bool prompt_with_targets = false;

@@ -266,6 +266,9 @@ Value Callable::operator()(std::vector<Value> positional) const {
 Value Callable::operator()() const { return (*this)({}, {}); }
 Value Callable::singleton() const { return config_->singleton(*this); }
 const std::string& Callable::name() const { return target_->name; }
+std::string Callable::scoped_name() const {
+  return fmt::format("{}{}{}", fmt::join(scopes_, "/"), scopes_.empty() ? "" : "/", name());
+}
 
 Value Config::call(const Configurable& target, const std::vector<std::string>& scopes,
                    std::vector<Value> positional, Callable::Named named) const {

@@ -136,7 +136,7 @@ def test_verbs_that_open_a_run_look_for_them_too(folder):
     run = f"--model_dir={folder}/run"
     quintet(*tiny(folder / "run", 3, "--gin.train_script.train.gc_period=7"))
     for verb, *more in (["generate", "x"], ["eval"], ["infer", f"--output_dir={folder}/out"], ["serve", "--port=0"]):
-        refuses(2, ["logit_callback_fn = 1", "Python is not run"], verb, run, "--gin.decoding.temperature_sample.logit_callback_fn=1", *more)
+        refuses(2, ["use_jax_array = 1", "delete the line"], verb, run, "--gin.train_script.train.use_jax_array=1", *more)
     done = quintet("generate", run, "--max_tokens=2", "--gin.decoding.beam_search.cache_offset=1", "x")
     assert "cache_offset = 1 has no effect" in done.err and "gc_period" not in done.err, done
 

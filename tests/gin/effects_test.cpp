@@ -84,7 +84,6 @@ TEST_F(Effects, WhatWouldChangeResultsIsRefused) {
        {"RestoreCheckpointConfig.checkpoint_manager_cls = @seqio.Task",
         "train.get_dataset_fn = @seqio.Task", "utils.DatasetConfig.module = 'my_tasks'",
         "evaluate.train_eval_get_dataset_fn = @seqio.Task", "TfdsDataSource.decoders = {}",
-        "temperature_sample.logit_callback_fn = @seqio.Task",
         "SaveCheckpointConfig.state_transformation_fns = [@seqio.Task]"})
     EXPECT_NE(error(binding).find("my.gin:1: "), std::string::npos) << binding;
 }

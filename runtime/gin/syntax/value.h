@@ -87,6 +87,7 @@ class Callable {
   /// What a call without arguments returned first in the scope that is active (gin.singleton).
   Value singleton() const;
   const std::string& name() const;  // full registered name, e.g. "seqio.Evaluator"
+  std::string scoped_name() const;  // "scope/seqio.Evaluator", for Config::arguments
   const Configurable& target() const { return *target_; }
   const std::vector<std::string>& scopes() const { return scopes_; }
 
