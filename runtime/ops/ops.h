@@ -93,6 +93,10 @@ struct AttentionOptions {
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& relative_bias,
                  const AttentionMask& mask, const AttentionOptions& options);
 
+/// Queries or keys [batch, length, heads*kv], turned by their positions, which count from 0 in each row: rotary
+/// position embeddings.
+Tensor rotate(const Tensor& x, int64_t num_heads, double max_timescale);
+
 struct CrossEntropyOptions {
   double label_smoothing = 0, z_loss = 0;
   double logit_scale = 1;

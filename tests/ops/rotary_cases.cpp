@@ -1,0 +1,56 @@
+// Queries and keys turned by their positions.
+
+#include <cmath>
+
+#include "kernels/rotary/rotary.h"
+#include "tests/ops/harness.h"
+
+namespace quintet::testing {
+namespace {
+
+OpCase make_case(const std::string& name, const Shape& shape, int64_t heads, double max_timescale) {
+  OpCase c{.name = "rotate/" + name, .kernel = rotate_cpu};
+  c.inputs = {normal(shape)};
+  c.outputs = {result(shape)};
+  c.attrs = {{"h", heads}, {"max_timescale", max_timescale}};
+  c.oracle = [](const Arrays& in, Arrays& out, const Attrs& attrs) {
+    const Array& x = in[0];
+    const int64_t d = x.global[2] / attrs.get<int64_t>("h"), depth = x.depth();
+    for (int64_t i = 0; i < x.rows() * depth; ++i) {
+      const int64_t j = i % d, position = x.origin[1] + i / depth % x.shape[1];
+      const double timescale =
+          std::pow(attrs.get<double>("max_timescale"), 2.0 * double(j % (d / 2)) / double(d));
+      const double angle = static_cast<double>(position) / timescale;
+      const double other = j < d / 2 ? -x[i + d / 2] : x[i - d / 2];
+      out[0][i] = x[i] * std::cos(angle) + other * std::sin(angle);
+    }
+  };
+  c.grads = {{.kernel = rotate_grad_cpu, .operands = {cotangent(0)}, .results = {0}}};
+  return c;
+}
+
+/// Heads 1 and 2 of 4, of tokens 5 to 9 of 12.
+OpCase block_case() {
+  OpCase c = make_case("block", {2, 5, 12}, 4, 100);
+  const auto place = [](auto& view) {
+    view.origin = {0, 5, 6};
+    view.global = {2, 12, 24};
+  };
+  place(c.inputs[0]);
+  place(c.outputs[0]);
+  return c;
+}
+
+}  // namespace
+
+std::vector<OpCase> rotary_cases() {
+  std::vector<OpCase> cases{
+      make_case("2x7_of_3_heads", {2, 7, 24}, 3, 1e4), make_case("one_head", {1, 6, 8}, 1, 500),
+      make_case("pairs", {3, 4, 2}, 1, 1e4), make_case("empty", {0, 4, 8}, 2, 1e4), block_case()};
+  cases.push_back(make_case("base", {8, 512, 768}, 12, 1e4));
+  cases.back().only_bench = true;
+  cases.back().bytes = 8.0 * 8 * 512 * 768;
+  return cases;
+}
+
+}  // namespace quintet::testing
