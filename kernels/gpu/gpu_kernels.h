@@ -12,6 +12,7 @@
 #include "kernels/kernel.h"
 #include "kernels/logits/sample_rows.h"
 #include "kernels/optimizers/gpu_arrays.h"
+#include "kernels/rotary/rotary.h"
 
 namespace quintet {
 
@@ -47,6 +48,7 @@ struct GpuKernels {
   void (*small_batch_matmul)(const SmallBatchMatmul& product, Stream stream);
   void (*dequantize_rows)(const DequantizeRows& rows,
                           Stream stream);  // kernels/dequantize/dequantize_gpu.h
+  void (*rotate_rows)(const RotateRows& rows, Stream stream);  // kernels/rotary/rotary_gpu.h
   void (*decode_self)(const DecodeSelf& attention, Stream stream);
   void (*decode_cross)(const DecodeCross& attention, Stream stream);
   void (*follow_sources)(const FollowSources& follow, Stream stream);

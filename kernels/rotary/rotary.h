@@ -25,6 +25,15 @@ class Rotation {
   std::vector<float> frequencies_;  // [head_dim / 2]
 };
 
+/// For GpuKernels::rotate_rows: rows of heads in device memory, in place. positions [rows].
+struct RotateRows {
+  DType dtype = DType::bf16;
+  void* x = nullptr;
+  int64_t rows = 0, heads = 0, head_dim = 0, row_stride = 0;  // row_stride: in elements
+  const int32_t* positions = nullptr;
+  double max_timescale = 1e4;
+};
+
 void rotate_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void rotate_grad_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
 

@@ -65,6 +65,7 @@ const GpuKernels& AbstractDevice::kernels() const {
                                     .update_fp8_scaling = kNothing,
                                     .small_batch_matmul = kNothing,
                                     .dequantize_rows = kNothing,
+                                    .rotate_rows = kNothing,
                                     .decode_self = kNothing,
                                     .decode_cross = kNothing,
                                     .follow_sources = kNothing,

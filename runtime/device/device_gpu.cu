@@ -15,6 +15,7 @@
 #include "kernels/gpu/gpu_kernels.h"
 #include "kernels/logits/logits_gpu.h"
 #include "kernels/optimizers/optimizers_gpu.h"
+#include "kernels/rotary/rotary_gpu.h"
 #include "kernels/strided_copy/strided_copy_gpu.h"
 #ifdef QUINTET_EMULATE
 #include "kernels/simt/emulator/emulator.h"
@@ -67,6 +68,7 @@ constexpr GpuKernels kKernels{.cast = cast_gpu,
                               .update_fp8_scaling = update_fp8_scaling_gpu,
                               .small_batch_matmul = small_batch_matmul_gpu,
                               .dequantize_rows = dequantize_rows_gpu,
+                              .rotate_rows = rotate_rows_gpu,
                               .decode_self = decode_self_gpu,
                               .decode_cross = decode_cross_gpu,
                               .follow_sources = follow_sources_gpu,
