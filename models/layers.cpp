@@ -166,7 +166,9 @@ Tensor repeated_identity(const LayerConfig& config, DType dtype) {
 
 Attention::Attention(const Scope& scope, const LayerConfig& config)
     : num_heads(config.num_heads),
+      head_dim(config.head_dim),
       max_distance(config.max_distance),
+      rotary_max_timescale(config.rotary_max_timescale),
       score_scale(config.scale_attn_logits ? 1 / std::sqrt(static_cast<double>(config.head_dim))
                                            : 1),
       dropout(scope, "dropout", "", config.dropout_rate) {  // Flax draws in the attention itself
@@ -197,6 +199,8 @@ Tensor Attention::operator()(const Tensor& x, const Tensor& memory, const ops::A
   Tensors qkv;
   if (x.id() == memory.id()) {
     qkv = dense(x, {query, key, value}, context);
+    for (size_t i = 0; rotary_max_timescale && i < 2; ++i)
+      qkv[i] = ops::rotate(qkv[i], qkv[i].size(-1) / head_dim, *rotary_max_timescale);
   } else {
     qkv = dense(memory, {key, value}, context);
     qkv.insert(qkv.begin(), dense(x, std::vector{query}, context)[0]);

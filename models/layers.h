@@ -35,7 +35,7 @@ struct LayerConfig {
   int64_t mlp_dim = 2048;
   std::vector<std::string> mlp_activations = {"relu"};
   double dropout_rate = 0.1;
-  int64_t num_buckets = 32;                     // of the relative position bias
+  int64_t num_buckets = 32;                     // of the relative position bias; 0: there is none
   int64_t max_distance = 128;                   // from which on all keys share a bucket
   bool shared_relative_position_bias = true;    // by a stack's layers; else each has a table
   std::optional<ScalableLayers> scalable = {};  // T5X keeps the layers as its scalable_t5 does
@@ -43,6 +43,8 @@ struct LayerConfig {
   bool scale_attn_logits =
       false;  // scores divided by sqrt(head_dim); T5X's contrib.gpu has the choice
 
+  // of self-attention: queries and keys are turned by their positions (kernels/rotary/rotary.h) up to this timescale
+  std::optional<double> rotary_max_timescale = {};
   bool multi_query = false;    // all heads have the keys and values of one (arXiv:1911.02150)
   bool masks_padding = false;  // padding enters attention and MLP as zeros; flaxformer's
   bool parallel = false;  // attention and MLP of one norm, added together; without cross-attention
@@ -104,7 +106,8 @@ struct MlpBlock {
 
 /// Multi-head attention; `relative_bias` is a [heads, buckets] table or absent.
 struct Attention {
-  int64_t num_heads, max_distance;
+  int64_t num_heads, head_dim, max_distance;
+  std::optional<double> rotary_max_timescale;
   double score_scale;
   DropoutPlace dropout;
   Param query, key, value, out;

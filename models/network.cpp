@@ -16,8 +16,9 @@ Param relative_bias_table(const Scope& scope, const LayerConfig& config) {
              with_scale(config, t5_init::relative_bias()));
 }
 
-/// One that the layers of a stack share, or one for each.
+/// One that the layers of a stack share, one for each, or none.
 std::vector<Param> relative_bias_tables(const Scope& scope, const StackSpec& spec) {
+  if (spec.layer.num_buckets == 0) return {};
   if (spec.layer.shared_relative_position_bias) return {relative_bias_table(scope, spec.layer)};
   std::vector<Param> tables;
   for (int64_t i = 0; i < spec.num_layers; ++i)
@@ -25,9 +26,9 @@ std::vector<Param> relative_bias_tables(const Scope& scope, const StackSpec& spe
   return tables;
 }
 
-/// That of layer i.
-const Param& table_of(const std::vector<Param>& tables, size_t i) {
-  return tables[std::min(i, tables.size() - 1)];
+/// That of layer i, or absent.
+Tensor table_of(const std::vector<Param>& tables, size_t i) {
+  return tables.empty() ? Tensor() : tables[std::min(i, tables.size() - 1)].tensor();
 }
 
 Param embedding_table(const Scope& scope, int64_t vocab_size, int64_t emb_dim) {
@@ -245,7 +246,7 @@ Tensor Decoder::operator()(const Tensor& x, const Tensor& encoded,
   for (size_t i = 0; i < layers_.size(); ++i)
     y = run_layer(remat_, {y, encoded}, context,
                   [=, this](const Tensors& in, LayerRouting* routing) {
-                    const Param& bias = table_of(relative_biases_, i);
+                    const Tensor bias = table_of(relative_biases_, i);
                     if (const auto* parallel = std::get_if<ParallelLayer>(&layers_[i]))
                       return (*parallel)(in[0], self_mask, bias, context);
                     return std::get<DecoderLayer>(layers_[i])(in[0], in[1], self_mask, cross_mask,

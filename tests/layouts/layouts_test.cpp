@@ -106,7 +106,7 @@ TEST_F(Layouts, GiveTheSameRunOfTiedT5) {
 }
 
 TEST_F(Layouts, GiveTheSameRunOfMultiQueryAttentionAndParallelLayers) {
-  for (const Network network : {Network::multi_query, Network::parallel})
+  for (const Network network : {Network::multi_query, Network::parallel, Network::rotary})
     compare({.network = network, .packed = true, .optimizer = {}}, {2, 2}, 2, 2);
 }
 
@@ -160,6 +160,8 @@ TEST_F(Layouts, GiveTheSameRunWithContextParallelism) {
               {context_parallel(1, 4, 1)});
   compare_all({.network = Network::decoder_only, .remat = "full", .optimizer = {}},
               {context_parallel(2, 4, 2)});
+  compare_all({.network = Network::rotary, .packed = true, .optimizer = {}},
+              {context_parallel(1, 4, 1)});
 }
 
 TEST_F(Layouts, GiveTheSameRunWithExperts) {

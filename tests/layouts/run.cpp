@@ -131,6 +131,11 @@ std::unique_ptr<BaseModel> make_model(const Training& training) {
     config.logits_via_embedding = training.network == Network::t5_1_0_tied;
     config.multi_query = training.network == Network::multi_query;
     config.parallel = training.network == Network::parallel;
+    if (training.network == Network::rotary) {
+      config.multi_query = true;
+      config.num_buckets = 0;
+      config.rotary_max_timescale = 100;
+    }
     config.remat_policy = training.remat;
   };
   if (decodes_alone(training)) {

@@ -15,7 +15,7 @@
 
 namespace quintet::testing {
 
-enum class Network { t5_1_1, t5_1_0_tied, decoder_only, experts, multi_query, parallel };
+enum class Network { t5_1_1, t5_1_0_tied, decoder_only, experts, multi_query, parallel, rotary };
 
 /// What is trained: the same on every layout.
 struct Training {
