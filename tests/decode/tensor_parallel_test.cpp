@@ -323,6 +323,13 @@ TEST(TensorParallel, ResultsOfMultiQueryAndParallelLayersAreOneRanksBits) {
   expect_agree<DecoderOnlyModel>(alone, parameters_of<DecoderOnlyTransformer>(alone, 0.25F), true);
 }
 
+TEST(TensorParallel, ResultsOfRotaryEmbeddingsAreOneRanksBits) {
+  T5Config config = encoder_decoder();
+  config.rotary_max_timescale = 100;
+  config.num_buckets = 0;
+  expect_agree<EncoderDecoderModel>(config, parameters_of<Transformer>(config, 0.25F));
+}
+
 TEST(TensorParallel, MoreRanksThanHeadsAreRefused) {
   const T5Config config = encoder_decoder();
   const Arrays parameters = parameters_of<Transformer>(config, 0.25F);

@@ -49,6 +49,8 @@ struct StepRun {
   float *x, *attended, *hidden;
   float* shared_logits;  // null: a rank alone
   std::vector<float> qkv;
+  const std::optional<Rotation> rotation;
+  std::vector<float> turns;  // [rows, head_dim], with a rotation
 
   StepRun(const PackedNetwork& packed, const DecoderStep& decoder_step)
       : network(packed),
@@ -66,9 +68,13 @@ struct StepRun {
         attended(activations.take(rows * attended_width)),
         hidden(activations.take(rows * hidden_width)),
         shared_logits(network.ranks() == nullptr ? nullptr : activations.take(rows * vocab)),
-        qkv(static_cast<size_t>(rows * 3 * joined)) {
-    for (int64_t r = 0; r < rows; ++r)
+        qkv(static_cast<size_t>(rows * 3 * joined)),
+        rotation(rotation_of(sizes)),
+        turns(static_cast<size_t>(rotation ? rows * sizes.head_dim : 0)) {
+    for (int64_t r = 0; r < rows; ++r) {
       network.embed(network.decoder(), row(r).token, x + r * sizes.emb_dim);
+      if (rotation) rotation->at(row(r).position, turns.data() + r * sizes.head_dim);
+    }
     if (network.ranks() != nullptr) network.ranks()->wait();
   }
   static int64_t hidden_width_of(const ModelSpec& spec) {
@@ -209,7 +215,9 @@ class StepBackend {
     const int64_t d = run_.sizes.head_dim, joined = run_.joined;
     const StepRow& row = run_.row(r);
     const CachedHead keys = run_.step.layout.at(static_cast<int64_t>(layer), head);
-    const float* query = run_.qkv.data() + r * 3 * joined + head * d;
+    float* query = run_.qkv.data() + r * 3 * joined + head * d;
+    for (float* x : {query, query + joined})
+      if (run_.rotation) run_.rotation->apply(run_.turns.data() + r * d, x, x, 1);
     if (row.slot != nullptr) append_to_cache(keys, row.slot, query + joined, query + 2 * joined, d);
     attend_cache(query, attended(r, head), keys, row.past,
                  row.slot != nullptr ? run_.step.bias->row(layer, head, row.position) : nullptr, d,

@@ -2,6 +2,7 @@
 // The products of a layer, each as one part of several that run at the same time. Private to
 // models/decoding.
 
+#include "kernels/rotary/rotary.h"
 #include "models/decoding/cpu/packed_network.h"
 
 namespace quintet::decoding {
@@ -30,12 +31,20 @@ inline void mlp_activations(const PackedRows& x, const PackedMlp& mlp, Part part
   multiply(x, mlp.in, mlp.in.share(part.index, part.count, 2), gate, next);
 }
 
-/// Relative biases of a stack, by distance: row(layer, head, query)[key] for 0 <= key < length.
+/// Of queries and keys of self-attention, if they are turned.
+inline std::optional<Rotation> rotation_of(const LayerConfig& sizes) {
+  if (!sizes.rotary_max_timescale) return {};
+  return Rotation(sizes.head_dim, *sizes.rotary_max_timescale);
+}
+
+/// Relative biases of a stack, by distance: row(layer, head, query)[key] for 0 <= key < length; null for a stack
+/// without.
 class BiasDiagonals {
  public:
   BiasDiagonals() = default;
   BiasDiagonals(const PackedStack& stack, int64_t length);
   const float* row(size_t layer, int64_t head, int64_t query) const {
+    if (data_.empty()) return nullptr;
     return data_.data() + first_[layer] + head * (2 * length_ - 1) + (length_ - 1 - query);
   }
 

@@ -13,6 +13,7 @@ namespace quintet::decoding {
 BiasDiagonals::BiasDiagonals(const PackedStack& stack, int64_t length) : length_(length) {
   const PackedBias* last = nullptr;
   for (const PackedLayer& layer : stack.layers) {
+    if (layer.self.relative_bias == nullptr) return;
     const PackedBias& bias = *layer.self.relative_bias;
     if (&bias != last) {
       first_.push_back(std::ssize(data_));
@@ -47,6 +48,7 @@ struct StackRun {
   const int64_t rows, heads, joined;  // heads, joined: this rank's
   const int64_t query_width;          // of all ranks
   BiasDiagonals bias;
+  const std::optional<Rotation> rotation;
   SharedActivations activations;
   float *x, *queries;  // [rows, embed]; [rows, query_width], where attention's results go too
   float* hidden;       // [rows, mlp] or [chosen rows, mlp of experts] of ranks that share it
@@ -74,6 +76,7 @@ struct StackRun {
         joined(sizes.joined_kv()),
         query_width(network.all_joined_kv()),
         bias(stack, 1 + *std::max_element(s.positions.begin(), s.positions.end())),
+        rotation(rotation_of(sizes)),
         activations(ranks, rows * (sizes.emb_dim + query_width) + shared_hidden() + num_ranks()),
         x(activations.take(rows * sizes.emb_dim)),
         queries(activations.take(rows * query_width)),
@@ -153,7 +156,8 @@ class SequenceBackend {
       multiply(packed_, attention.in, {0, attention.in.panels()},
                [&](const Tile& tile) { store_tile(tile, block_.data(), width); });
       for (int64_t r = 0; r < count; ++r) {
-        const float* row = block_.data() + r * width;
+        float* row = block_.data() + r * width;
+        if (width > joined) turn(first + r, row);
         std::copy_n(row, joined, query(first + r));
         if (width > joined) keep(layer, first + r, row + joined, row + 2 * joined);
       }
@@ -300,6 +304,13 @@ class SequenceBackend {
       body(b * run_.block, std::min(run_.block, run_.rows - b * run_.block));
   }
 
+  /// Queries and keys, which lie behind each other.
+  void turn(int64_t row, float* heads) {
+    if (!run_.rotation) return;
+    turn_.resize(static_cast<size_t>(run_.sizes.head_dim));
+    run_.rotation->at(run_.sequences.positions[static_cast<size_t>(row)], turn_.data());
+    run_.rotation->apply(turn_.data(), heads, heads, 2 * run_.heads);
+  }
   void keep(size_t layer, int64_t row, const float* key, const float* value) {
     const int64_t item = run_.item_of(row), d = run_.sizes.head_dim;
     const int64_t index = row - run_.sequences.begin[static_cast<size_t>(item)];
@@ -314,11 +325,12 @@ class SequenceBackend {
     const int64_t first = run_.sequences.begin[static_cast<size_t>(item)];
     const int32_t* positions = run_.sequences.positions.data() + first;
     const bool contiguous = positions[n - 1] == n - 1 && std::is_sorted(positions, positions + n);
-    if (!contiguous) bias_.resize(static_cast<size_t>(n * n));
+    const bool gathers = !contiguous && run_.bias.row(layer, head, 0) != nullptr;
+    if (gathers) bias_.resize(static_cast<size_t>(n * n));
     queries_.clear();
     for (int64_t i = 0; i < n; ++i) {
       const float* bias = run_.bias.row(layer, head, positions[i]);
-      if (!contiguous) {
+      if (gathers) {
         for (int64_t k = 0; k < n; ++k) bias_[static_cast<size_t>(i * n + k)] = bias[positions[k]];
         bias = bias_.data() + i * n;
       }
@@ -348,7 +360,7 @@ class SequenceBackend {
   StackRun& run_;
   const Part part_;
   PackedRows packed_;
-  std::vector<float> block_, scratch_, bias_, normalized_;
+  std::vector<float> block_, scratch_, bias_, normalized_, turn_;
   std::vector<SharedQuery> queries_;
 };
 

@@ -103,7 +103,8 @@ StackWeights<typename Loader::Form> load_stack(const Loader& load, const StackSp
   StackWeights<typename Loader::Form> weights{
       .layers = {},
       .norm = load.vector(fmt::format("{}/{}_norm/scale", scope, scope), stack.layer.emb_dim)};
-  const auto bias_of = [&](const std::string& of) {
+  const auto bias_of = [&](const std::string& of) -> typename Loader::Form::Bias {
+    if (stack.layer.num_buckets == 0) return {};
     return load.relative_bias(of + "/relpos_bias/rel_embedding", stack);
   };
   const bool shared = stack.layer.shared_relative_position_bias;
