@@ -165,8 +165,8 @@ void GpuNetwork::queue_step() {
                                   .key = key,
                                   .value = value,
                                   .key_stride = 3 * joined,
-                                  .bias = bias.local().data<float>(),
-                                  .biases = bias.size(1)},
+                                  .bias = bias.absent() ? nullptr : bias.local().data<float>(),
+                                  .biases = bias.absent() ? 0 : bias.size(1)},
                                  stream);
           },
       .cross =
@@ -174,7 +174,8 @@ void GpuNetwork::queue_step() {
             rows.decodes = kTogether;
             kernels.decode_paged(
                 {.rows = rows, .pool = pages_.pool(i), .groups = memory_.device_cross()}, stream);
-          }};
+          },
+      .positions = memory_.device_positions()};
   const Tensor x =
       decoding::queue_layers(weights_, weights_.embedding.rows(memory_.device_tokens(), {row_}),
                              {.items = max_rows_}, attended, attention);
@@ -205,6 +206,7 @@ std::vector<JobAnswer> GpuNetwork::step(std::span<const StepJob> jobs) {
     for (const decoding::RowStep& step : job.steps) {
       const auto past = caches.past(step.row);
       memory_.tokens()[static_cast<size_t>(row)] = step.token;
+      memory_.positions()[static_cast<size_t>(row)] = static_cast<int32_t>(past.size()) - 1;
       memory_.self()[static_cast<size_t>(row)] = {.slots = memory_.add_slots(past),
                                                   .length = static_cast<int32_t>(past.size()),
                                                   .row = row,

@@ -14,7 +14,7 @@
 namespace quintet::serving {
 
 /// What a step reads of the host, in one copy: the groups of self-attention and of cross-attention,
-/// what is drawn, tokens, and the slots of all rows' tokens.
+/// what is drawn, tokens and their positions, and the slots of all rows' tokens.
 class StepMemory {
  public:
   StepMemory(int64_t rows, int64_t max_length)
@@ -26,21 +26,23 @@ class StepMemory {
   std::span<PagedGroup> cross() { return groups(host_, 1); }
   std::span<RowDraw> draws() { return draws(host_); }
   std::span<int32_t> tokens() { return {ints(host_), static_cast<size_t>(rows_)}; }
+  std::span<int32_t> positions() { return {ints(host_) + rows_, static_cast<size_t>(rows_)}; }
   const PagedGroup* device_self() { return groups(device_, 0).data(); }
   const PagedGroup* device_cross() { return groups(device_, 1).data(); }
   const RowDraw* device_draws() { return draws(device_).data(); }
   const int32_t* device_tokens() { return ints(device_); }
+  const int32_t* device_positions() { return ints(device_) + rows_; }
 
   void clear() {
     std::fill_n(self().data(), 2 * rows_, PagedGroup{});
     std::ranges::fill(draws(), RowDraw{});
-    std::fill_n(ints(host_), rows_, 0);
+    std::fill_n(ints(host_), 2 * rows_, 0);
     slots_ = 0;
   }
   /// Where the list will be on the device.
   const int32_t* add_slots(std::span<const int32_t> slots) {
-    std::copy(slots.begin(), slots.end(), ints(host_) + rows_ + slots_);
-    const int32_t* const added = ints(device_) + rows_ + slots_;
+    std::copy(slots.begin(), slots.end(), ints(host_) + 2 * rows_ + slots_);
+    const int32_t* const added = ints(device_) + 2 * rows_ + slots_;
     slots_ += std::ssize(slots);
     return added;
   }
@@ -49,7 +51,7 @@ class StepMemory {
  private:
   int64_t bytes(int64_t slots) const {
     return rows_ * static_cast<int64_t>(2 * sizeof(PagedGroup) + sizeof(RowDraw)) +
-           4 * (rows_ + slots);
+           4 * (2 * rows_ + slots);
   }
   std::span<PagedGroup> groups(const Buffer& memory, int64_t which) const {
     return {reinterpret_cast<PagedGroup*>(memory.get()) + which * rows_,

@@ -19,6 +19,7 @@ struct SparseOptions {
   bool separate = false;  // encoder and decoder have embeddings of their own
   bool router_bias = false;
   bool shared_bias = true;  // else every layer has a relative position bias
+  bool rotary = false;      // instead of one
 
   std::string name() const {
     return fmt::format("{}{}_{}{}{}{}{}{}_{}", shared_bias ? "" : "umt5_",
@@ -53,6 +54,7 @@ Config sparse_config(const SparseOptions& options) {
   c.num_buckets = 8, c.max_distance = 5;  // unlike T5's, and nearer than the farthest token
   c.dtype = options.dtype;
   c.shared_relative_position_bias = options.shared_bias;
+  if (options.rotary) c.rotary_max_timescale = 50, c.num_buckets = 0;
   SparseStack stack;
   stack.num_sparse_layers = 1;
   stack.extra_mlp = options.extra;

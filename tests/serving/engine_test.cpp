@@ -189,6 +189,9 @@ TEST(Engine, AnswersAsGenerateDoes) { expect_answers_of_generate("encdec"); }
 TEST(Engine, AnswersAsGenerateDoesWithABiasInEveryLayer) {
   expect_answers_of_generate("umt5_encdec");
 }
+TEST(Engine, AnswersAsGenerateDoesWithRotaryEmbeddings) {
+  expect_answers_of_generate("rotary_encdec");
+}
 
 TEST(Engine, AnswersAsAloneBesideAnotherOnItsThread) {
   const auto network = tiny_network("encdec");
@@ -261,7 +264,7 @@ TEST(Engine, AGpuSendsWholeRowsOnlyToRequestsWhoseRulesChangeLogits) {
 }
 
 TEST(Engine, ScoresAreThoseOfTheTokensItGenerates) {
-  for (const char* kind : {"encdec", "decoder_only"}) {
+  for (const char* kind : {"encdec", "decoder_only", "rotary_decoder_only"}) {
     const auto network = tiny_network(kind);
     const int64_t vocab = network->spec().vocab_size;
     RequestCase request_case{

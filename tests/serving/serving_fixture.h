@@ -32,16 +32,18 @@ struct TinyNetwork {
 };
 
 /// "encdec" or "decoder_only", "sparse_" before it: with experts in the decoder, "umt5_": that and a
-/// relative position bias in every layer, "int8_": with weights in 8 bits; on a GPU computed in
+/// relative position bias in every layer, "rotary_": rotary embeddings instead, "int8_": with weights in 8 bits; on a GPU computed in
 /// `dtype`, if it has an encoder.
 inline std::unique_ptr<TinyNetwork> tiny_network(const std::string& kind,
                                                  const std::string& dtype = "float32") {
-  if (kind.starts_with("sparse_") || kind.starts_with("umt5_")) {
+  const bool rotary = kind.starts_with("rotary_");
+  if (kind.starts_with("sparse_") || kind.starts_with("umt5_") || rotary) {
     SparseNetwork sparse = sparse_network({.decoder_only = kind.ends_with("decoder_only"),
                                            .chosen = 2,
                                            .encoder = {},
                                            .dtype = dtype,
-                                           .shared_bias = kind.starts_with("sparse_")});
+                                           .shared_bias = !kind.starts_with("umt5_"),
+                                           .rotary = rotary});
     auto packed = sparse.packed();
     return std::make_unique<TinyNetwork>(std::move(packed),
                                          on_cpu() ? nullptr : std::move(sparse.model));

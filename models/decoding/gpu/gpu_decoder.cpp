@@ -210,8 +210,8 @@ Tensor GpuDecoder::queue_layers() {
                  .key_stride = 3 * joined,
                  .positions = s.input(kPositions),
                  .sources = sources(s.sources),
-                 .bias = bias.local().data<float>(),
-                 .biases = bias.size(1)},
+                 .bias = bias.absent() ? nullptr : bias.local().data<float>(),
+                 .biases = bias.absent() ? 0 : bias.size(1)},
                 stream);
           },
       .cross =
@@ -221,7 +221,8 @@ Tensor GpuDecoder::queue_layers() {
                                                  s.length * joined, d, joined, s.length),
                                   .lengths = ints(s.lengths)},
                                  stream);
-          }};
+          },
+      .positions = s.input(kPositions)};
   return decoding::queue_layers(*weights_, weights_->embedding.rows(s.input(kTokens), {s.row}),
                                 {.items = s.batch, .decodes = s.options.num_decodes}, attended,
                                 attention);

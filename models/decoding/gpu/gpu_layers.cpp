@@ -8,6 +8,7 @@ namespace {
 
 /// A layer over a step's rows (layer.h).
 struct StepBackend {
+  const LayerConfig& sizes;
   const Products products;
   const StepAttention& attention;
   const Tensor& attended;
@@ -21,6 +22,16 @@ struct StepBackend {
   }
   void attend_self(size_t i, const GpuAttention& weights) {
     const int64_t joined = attended.size(1);
+    if (sizes.rotary_max_timescale)  // queries and keys, which lie behind each other
+      Device::current().kernels().rotate_rows({.dtype = rows.dtype,
+                                               .x = at(qkv, 0),
+                                               .rows = qkv.size(0),
+                                               .heads = 2 * rows.heads,
+                                               .head_dim = rows.head_dim,
+                                               .row_stride = qkv.size(1),
+                                               .positions = attention.positions,
+                                               .max_timescale = *sizes.rotary_max_timescale},
+                                              Device::current().stream());
     attention.self(i, rows, at(qkv, joined), at(qkv, 2 * joined),
                    weights.relative_bias.by_distance);
   }
@@ -43,7 +54,13 @@ Tensor queue_layers(const GpuWeights& weights, Tensor x, DecodeRows rows, const 
   rows.head_dim = weights.layer().head_dim;
   rows.out = at(attended, 0);
   rows.out_stride = weights.joined_kv();
-  StepBackend backend{Products(x.size(0), weights), attention, attended, rows, std::move(x), {}};
+  StepBackend backend{.sizes = weights.layer(),
+                      .products = Products(x.size(0), weights),
+                      .attention = attention,
+                      .attended = attended,
+                      .rows = rows,
+                      .x = std::move(x),
+                      .qkv = {}};
   run_layers(backend, weights.decoder);
   return backend.x;
 }

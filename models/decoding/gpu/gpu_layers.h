@@ -11,12 +11,13 @@ namespace quintet::decoding {
 
 /// Queues kernels that leave what the rows' queries find in rows.out.
 struct StepAttention {
-  /// key, value: [rows, 3 joined_kv] apart, of the new tokens. bias: float32 [heads, distances back].
+  /// key, value: [rows, 3 joined_kv] apart, of the new tokens. bias: float32 [heads, distances back], or absent.
   std::function<void(size_t layer, const DecodeRows& rows, const void* key, const void* value,
                      const Tensor& bias)>
       self;
   /// Not called for a decoder alone.
   std::function<void(size_t layer, const DecodeRows& rows)> cross;
+  const int32_t* positions = nullptr;  // [rows], device memory: where the new tokens stand
 };
 
 /// Output before the final norm, [rows, embed]. x: embedded tokens, which it may overwrite; `rows`:

@@ -55,15 +55,20 @@ struct SequenceBackend {
     if (parts.empty()) {  // of a decoder whose steps alone were to be computed
       query = ops::matmul(h, joined);
       if (!attention.key_value.parts.empty()) return;  // cross-attention's
-      key = third(query, 1);
+      key = turned(third(query, 1));
       value = third(query, 2);
-      query = third(query, 0);
+      query = turned(third(query, 0));
       return;
     }
-    key = ops::matmul(h, parts[1]);
+    key = turned(ops::matmul(h, parts[1]));
     value = ops::matmul(h, parts[2]);
     if (sink) sink(i, key, value);
-    query = ops::matmul(h, parts[0]);
+    query = turned(ops::matmul(h, parts[0]));
+  }
+  Tensor turned(const Tensor& heads) const {
+    const LayerConfig& c = stack.layer;
+    return c.rotary_max_timescale ? ops::rotate(heads, c.num_heads, *c.rotary_max_timescale)
+                                  : heads;
   }
   void attend_self(size_t, const GpuAttention& attention) {
     query = ops::attention(query, key, value, attention.relative_bias.table, mask,
