@@ -37,6 +37,7 @@ struct AttentionDef {
   int64_t num_heads = 0, head_dim = 0;
   double dropout_rate = 0, scale = 1;
   bool multi_query = false;
+  std::optional<double> rotary_max_timescale = {};
   bool operator==(const AttentionDef&) const = default;
 };
 struct MlpDef {
@@ -194,20 +195,28 @@ void add_components(Registry& r) {
 
 gin::Value attention_def(const Arguments& a, bool multi_query) {
   for (const char* name : {"use_bias", "rescale_logits"}) expect_is(a, name, false);
-  QT_CHECK(!a.get_or<bool>("use_rotary_embedding", false),
-           "{}: there are no rotary embeddings here; positions are those of "
-           "relative_position_biases.RelativePositionBiases",
-           a.where("use_rotary_embedding").text);
   expect_is(a, "output_projection", true);
-  return object(AttentionDef{
-      a.get<int64_t>("num_heads"), a.get<int64_t>("head_dim"), a.get<double>("dropout_rate"),
-      scale_of(a, "kernel_init", "fan_in", "normal").value_or(1), multi_query});
+  AttentionDef def{a.get<int64_t>("num_heads"), a.get<int64_t>("head_dim"),
+                   a.get<double>("dropout_rate"),
+                   scale_of(a, "kernel_init", "fan_in", "normal").value_or(1), multi_query};
+  if (a.get_or<bool>("use_rotary_embedding", false)) {
+    def.rotary_max_timescale = a.get<double>("rotary_embedding_max_timescale");
+    QT_CHECK(def.head_dim % 2 == 0 && *def.rotary_max_timescale > 0,
+             "{}: halves of a head are turned; expected an even head_dim and a positive "
+             "rotary_embedding_max_timescale, found {} and {}",
+             a.where("use_rotary_embedding").text, def.head_dim, *def.rotary_max_timescale);
+  }
+  return object(def);
 }
 
 void add_attention(Registry& r) {
   const std::string module = kComponents + "attention.dense_attention.";
   const std::vector<Param> common =
-      with({{"num_heads"}, {"head_dim"}, {"dropout_rate", 0.0}, {"kernel_init", nullptr}},
+      with({{"num_heads"},
+            {"head_dim"},
+            {"dropout_rate", 0.0},
+            {"kernel_init", nullptr},
+            {"rotary_embedding_max_timescale", 1e4}},
            {"dtype", "bias_init", "use_bias", "broadcast_dropout", "qkv_features", "out_features",
             "precision", "q_conv", "k_conv", "v_conv", "float32_logits", "use_rotary_embedding",
             "rescale_logits", "split_head_kernel"});
@@ -348,11 +357,20 @@ gin::Value layer(const Arguments& a, const std::string& attention) {
     gin::as<MoeDef>(def.mlp, a.where("mlp"));
   def.cross_attention =
       a.has("encoder_decoder_attention") && !a.value("encoder_decoder_attention").is_none();
-  if (def.cross_attention)
+  if (def.cross_attention) {
+    auto cross = a.get<AttentionDef>("encoder_decoder_attention");
+    // flaxformer turns these queries by their positions in training, and by 0 one token at a time.
+    QT_CHECK(!cross.rotary_max_timescale,
+             "{}: attention to an encoder has no rotary embeddings here; bind "
+             "SCOPE/{}.use_rotary_embedding = False and @SCOPE/.. to this",
+             a.where("encoder_decoder_attention").text,
+             cross.multi_query ? "MultiQueryDotProductAttention" : "MultiHeadDotProductAttention");
+    cross.rotary_max_timescale = def.attention.rotary_max_timescale;
     QT_CHECK(
-        a.get<AttentionDef>("encoder_decoder_attention") == def.attention,
+        cross == def.attention,
         "{}: this network has one size, dropout rate and scale of all attention; bind what {} has",
         a.where("encoder_decoder_attention").text, a.where(attention).text);
+  }
   if (a.has("extra_mlp") && !a.value("extra_mlp").is_none())
     def.extra_mlp = a.get<MlpDef>("extra_mlp");
   def.parallel = a.has("parallel") && a.get<bool>("parallel");
@@ -420,14 +438,17 @@ void take_layer(LayerConfig& c, const LayerDef& def) {
   c.head_dim = def.attention.head_dim;
   c.init_scale = def.attention.scale;
   c.multi_query = def.attention.multi_query;
+  c.rotary_max_timescale = def.attention.rotary_max_timescale;
   c.parallel = def.parallel;
   c.mlp_dim = mlp->dim;
   c.mlp_activations = mlp->activations;
   c.dropout_rate = def.dropout_rate;
-  QT_CHECK(def.bias.num_buckets > 0,
-           "t5_architecture: networks here have relative position biases; bind a stack's "
-           "shared_relative_position_bias_factory or its layers' relative_position_bias_factory to "
-           "relative_position_biases.RelativePositionBiases");
+  QT_CHECK(
+      def.bias.num_buckets > 0 || c.rotary_max_timescale,
+      "t5_architecture: networks here have relative position biases or rotary embeddings; bind "
+      "a stack's shared_relative_position_bias_factory or its layers' "
+      "relative_position_bias_factory to relative_position_biases.RelativePositionBiases, or "
+      "use_rotary_embedding = True of its attention");
   c.shared_relative_position_bias = !def.has_relative_bias;
   c.num_buckets = def.bias.num_buckets;
   c.max_distance = def.bias.max_distance;
@@ -457,6 +478,8 @@ SparseStack sparse_stack(const StackDef& def, const LayerConfig& c) {
   QT_CHECK(moe->scale.value_or(c.init_scale) == c.init_scale,
            "initial scales differ: {} of attention, {} of experts; this network has one",
            c.init_scale, moe->scale.value_or(0));
+  QT_CHECK(def.sparse.attention == def.dense.attention,
+           "sparse_layer_factory: expected the attention of layer_factory's layers");
   QT_CHECK(!def.dense.parallel, "parallel: expected False of all layers of a stack with experts");
   QT_CHECK(def.sparse.has_relative_bias == def.dense.has_relative_bias,
            "relative_position_bias_factory: bind it for layer_factory and sparse_layer_factory, or "
@@ -535,7 +558,8 @@ T5Module encoder_decoder(const Arguments& a) {
   take_layer(other, encoder.dense);
   QT_CHECK(
       other.num_heads == c.num_heads && other.head_dim == c.head_dim &&
-          other.multi_query == c.multi_query && other.mlp_dim == c.mlp_dim &&
+          other.multi_query == c.multi_query &&
+          other.rotary_max_timescale == c.rotary_max_timescale && other.mlp_dim == c.mlp_dim &&
           other.mlp_activations == c.mlp_activations &&
           other.shared_relative_position_bias == c.shared_relative_position_bias &&
           other.num_buckets == c.num_buckets && other.max_distance == c.max_distance &&

@@ -103,6 +103,8 @@ huggingface::Config huggingface_config(const ModelSpec& spec) {
   config.tie_word_embeddings = config.scale_decoder_outputs = spec.logits_via_embedding;
   config.separate_embeddings = spec.separate_embeddings;
   misfits.unless(!layer.scale_attn_logits, "scale_attn_logits = True: T5's scores are not scaled");
+  misfits.unless(!layer.rotary_max_timescale, "rotary embeddings: T5's positions are biases");
+  misfits.unless(layer.num_buckets > 0, "no relative position biases: T5's positions are those");
   misfits.unless(!layer.multi_query, "multi-query attention: T5's heads have keys of their own");
   set_activation(layer, config, misfits);
   const bool has_experts = spec.has_experts();

@@ -18,6 +18,8 @@ const std::string kDecoderOnly =
     "t5_architecture.DecoderOnly.decoder_factory = @t5_architecture.Decoder\n";
 const std::string kEmbedder = "t5_architecture.Decoder.token_embedder_factory = @embedding.Embed\n";
 const std::string kNoCross = "t5_architecture.DecoderLayer.encoder_decoder_attention = None\n";
+const std::string kRotary =
+    "dense_attention.MultiHeadDotProductAttention.use_rotary_embedding = True\n";
 const std::string kMultiQuery =
     "dense_attention.MultiQueryDotProductAttention.num_heads = 2\n"
     "dense_attention.MultiQueryDotProductAttention.head_dim = 4\n"
@@ -43,7 +45,8 @@ TEST(Flaxformer, RefusesNetworksThatAreNotThere) {
            {kMultiQuery, "encoder and decoder layers must have the same"},
            {"t5_architecture.Encoder.scan_layers = True\n", "is read into them"},
            {"dense_attention.MultiHeadDotProductAttention.use_rotary_embedding = True\n",
-            "no rotary embeddings"}})
+            "SCOPE/MultiHeadDotProductAttention.use_rotary_embedding = False"},
+           {kDecoderOnly + kEmbedder + kNoCross + kRotary + "HEAD_DIM = 5\n", "an even head_dim"}})
     EXPECT_NE(refusal(bindings).find(expected), std::string::npos) << bindings << refusal(bindings);
 }
 

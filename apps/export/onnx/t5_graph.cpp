@@ -304,6 +304,7 @@ void check_has_graph(const ModelSpec& spec) {
   refuse(spec.has_experts(), "a mixture of experts");
   refuse(spec.decoder_only(), "a decoder without encoder");
   refuse(spec.encoder_only(), "an encoder without decoder");
+  refuse(spec.decoder.layer.rotary_max_timescale.has_value(), "a network with rotary embeddings");
 }
 
 Graph t5_graph(const ModelSpec& spec, const decoding::ParameterSource& source,
