@@ -102,5 +102,18 @@ TEST(RelativeBias, HasTheSizesThatFlaxformersFilesBind) {
       << flaxformer_says(network + none);
 }
 
+TEST(SparseLayers, HaveTheDenseLayersAttention) {
+  const std::string network =
+      "from flaxformer.components.attention import dense_attention\n" +
+      Json::read(fixture_root() / "model" / "moe_switch" / "meta.json")["config"]["gin"]
+          .as_string();
+  const std::string said =
+      flaxformer_says(network +
+                      "moe_architecture.SparseEncoderLayer.attention = "
+                      "@other/dense_attention.MultiHeadDotProductAttention()\n"
+                      "other/dense_attention.MultiHeadDotProductAttention.head_dim = 2\n");
+  EXPECT_NE(said.find("sparse_layer_factory: expected the attention"), std::string::npos) << said;
+}
+
 }  // namespace
 }  // namespace quintet::testing
