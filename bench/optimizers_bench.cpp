@@ -14,6 +14,7 @@
 #include "runtime/optim/adafactor/adafactor.h"
 #include "runtime/optim/blocks.h"
 #include "runtime/optim/gradients.h"
+#include "runtime/optim/optax/moments.h"
 #include "runtime/optim/optax/optax.h"
 #include "runtime/optim/state_buffer.h"
 
@@ -76,6 +77,12 @@ void measure(const char* name, double parameters, double bytes_per_parameter,
              1e3 * times[times.size() / 2], 1e-9 * bytes_per_parameter * parameters / times[0]);
 }
 
+template <typename Options>
+Options with_rate(Options options) {
+  options.learning_rate = 1e-3;
+  return options;
+}
+
 void run() {
   Model model;
   fmt::print("{:.1f} million parameters\n", 1e-6 * model.parameters);
@@ -100,6 +107,10 @@ void run() {
   measure("lion", model.parameters, 20, update(optax_optimizer(lion(1e-4))));
   measure("sgd, momentum", model.parameters, 20,
           update(optax_optimizer(sgd(1e-3, {.momentum = 0.9}))));
+  measure("rmsprop, three rules", model.parameters, 20,
+          update(optax_optimizer(rmsprop(with_rate(RmspropOptions())))));
+  measure("radam, three rules", model.parameters, 28,
+          update(optax_optimizer(radam(with_rate(WithRate<RadamOptions>())))));
   measure("adafactor, factored", model.parameters, 24,
           update(adafactor({.logical_factor_rules = standard_logical_factor_rules()})));
   measure("adafactor, full moments", model.parameters, 28, update(adafactor({.factored = false})));

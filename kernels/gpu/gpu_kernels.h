@@ -31,8 +31,8 @@ struct GpuKernels {
                       const cpu::GradientUse& use, const UpdateControl* control, Stream stream);
   void (*update_sgd)(std::span<const UpdateArrays> arrays, const cpu::SgdStep& step,
                      const cpu::GradientUse& use, const UpdateControl* control, Stream stream);
-  void (*update_rule)(std::span<const UpdateArrays> arrays, const UpdateRule& rule,
-                      const cpu::GradientUse& use, const UpdateControl* control, Stream stream);
+  void (*update_rules)(std::span<const RuleArrays> arrays, std::span<const RuleStep> steps,
+                       Stream stream);
   void (*update_adafactor)(std::span<const AdafactorGpuArray> arrays, const AdafactorStep& step,
                            const UpdateControl* control, const ExchangeSums& exchange,
                            Stream stream);

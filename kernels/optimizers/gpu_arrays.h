@@ -2,6 +2,7 @@
 // What the optimizers' passes take: lists of arrays, on a GPU in device memory, and numbers of a step.
 // Nothing here knows options, schedules or names: runtime/optim does.
 
+#include <array>
 #include <functional>
 
 #include "kernels/optimizers/adafactor_shape.h"
@@ -11,7 +12,7 @@ namespace quintet {
 
 /// A parameter and what is updated with it, all of n elements.
 struct UpdateArrays {
-  const float* gradient;  // null: zero; rules change it
+  const float* gradient;  // null: zero
   float* param;
   float* first = nullptr;   // Adam's and Lion's mu, SGD's trace
   float* second = nullptr;  // Adam's nu
@@ -19,17 +20,39 @@ struct UpdateArrays {
   int64_t n = 0;
   /// Set to 1 if a number of param, first or second is not finite after the update; may be null.
   int32_t* not_finite = nullptr;
-  // What rules alone look at:
-  bool first_is_bf16 = false;       // first points to bfloat16
-  float factor = 1;                 // Number::factor
-  const double* squares = nullptr;  // TrustRatio's, of param and gradient
-  int32_t* found = nullptr;         // set to 1 if a rule sets Number::found
 };
 
 /// What the device itself knows about a step; a null pointer where updates are not to read it.
 struct UpdateControl {
   float scale = 1;   // gradients are multiplied by it too
   int32_t skip = 0;  // not 0: the update leaves everything as it is (NaN policy N1)
+};
+
+/// A rule with its numbers, and a clip or scale of the gradient before it.
+struct RuleStep {
+  UpdateRule rule = rules::Use{};
+  cpu::GradientUse use{};
+  const UpdateControl* control = nullptr;  // on a GPU
+};
+/// What a rule looks at of one array, beside its gradient and parameter.
+struct RuleState {
+  float* first = nullptr;           // Number::first
+  float* second = nullptr;          // Number::second
+  bool first_is_bf16 = false;       // first points to bfloat16
+  float factor = 1;                 // Number::factor
+  const double* squares = nullptr;  // TrustRatio's, of param and gradient
+  int32_t* found = nullptr;         // set to 1 if a rule sets Number::found
+};
+/// The steps that one pass over memory takes.
+inline constexpr size_t kMostRules = 6;
+/// A parameter, its gradient, which a pass changes unless its last rule is Apply, and the states of its steps.
+struct RuleArrays {
+  float* gradient;
+  float* param;
+  void* copy = nullptr;  // as in UpdateArrays
+  int64_t n = 0;
+  int32_t* not_finite = nullptr;
+  std::array<RuleState, kMostRules> states{};
 };
 
 /// What is known of an array after one pass. Finite numbers have a finite sum of squares.

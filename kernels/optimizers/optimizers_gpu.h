@@ -21,9 +21,10 @@ void update_lion_gpu(std::span<const UpdateArrays> arrays, const cpu::LionStep& 
 void update_sgd_gpu(std::span<const UpdateArrays> arrays, const cpu::SgdStep& step,
                     const cpu::GradientUse& use, const UpdateControl* control, Stream stream);
 
-/// One rule of a chain that none of the above is.
-void update_rule_gpu(std::span<const UpdateArrays> arrays, const UpdateRule& rule,
-                     const cpu::GradientUse& use, const UpdateControl* control, Stream stream);
+/// Rules of a chain that none of the above is, at most kMostRules, one after the other on each number: gradients and
+/// parameters are read once. Nothing happens where the control of one of them skips.
+void update_rules_gpu(std::span<const RuleArrays> arrays, std::span<const RuleStep> steps,
+                      Stream stream);
 
 /// statistics[i] of arrays[i], and statistics[arrays.size()] of all: its squares are the sum in the
 /// order of the arrays; squares[i], unless null, the same as statistics[i].squares. In device memory.

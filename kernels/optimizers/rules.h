@@ -1,6 +1,6 @@
 #pragma once
 // Optax's elementary transformations in which every number goes its own way, each as what it does to one
-// number: the same text runs on CPUs (rules_cpu.h) and, one launch for all parameters, on GPUs (update.cu).
+// number: the same text runs on CPUs (rules_cpu.h) and, one launch for all parameters, on GPUs (rules.cu).
 //
 //   struct Rms {
 //     float decay, one_minus_decay, eps;
@@ -28,8 +28,8 @@ namespace quintet {
 struct Number {
   float param;  // as before the update
   float first = 0, second = 0;
-  float factor = 1;    // UpdateArrays::factor
-  bool found = false;  // to set: UpdateArrays::found
+  float factor = 1;    // RuleState::factor
+  bool found = false;  // to set: RuleState::found
 };
 
 namespace rules {

@@ -1,50 +1,92 @@
 #include "kernels/optimizers/rules_cpu.h"
 
+#include <algorithm>
 #include <atomic>
 
 #include "runtime/base/dtype.h"
 
-namespace quintet::cpu {
-namespace {
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/optimizers/rules_cpu.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
 
-/// `first` reads and writes the state that may be kept in 16 bits.
+HWY_BEFORE_NAMESPACE();
+namespace quintet::cpu {
+namespace HWY_NAMESPACE {
+
+constexpr int64_t kUnit = 1024;
+
+/// Not finite.
+HWY_INLINE int is_bad(float x) { return 0 * x == 0 ? 0 : 1; }
+
+/// n numbers from the pointers on; `first` reads and writes the state that may be kept in 16 bits.
 template <typename First, typename Rule>
-bool update_block(const UpdateArrays& a, int64_t begin, int64_t end, const Rule& rule,
-                  GradientUse use, First* first) {
-  auto* gradient = const_cast<float*>(a.gradient);
-  float bad = 0, factor = a.factor;  // bad is NaN once a number is not finite
-  bool found = false;
-  if constexpr (TakesSquares<Rule>) factor = rule.factor(a.squares);
-  for (int64_t i = begin; i < end; ++i) {
-    Number x{.param = a.param[i], .factor = factor};
+bool step_unit(int64_t n, const RuleState& state, const Rule& rule, GradientUse use,
+               float* gradient, float* param, First* first, float* second) {
+  float factor = state.factor;
+  int bad = 0, found = 0;
+  if constexpr (TakesSquares<Rule>) factor = rule.factor(state.squares);
+  for (int64_t i = 0; i < n; ++i) {
+    Number x{.param = param[i], .factor = factor};
     if constexpr (Rule::kStates > 0) x.first = static_cast<float>(first[i]);
-    if constexpr (Rule::kStates > 1) x.second = a.second[i];
+    if constexpr (Rule::kStates > 1) x.second = second[i];
     float g = gradient[i] * use.scale;
     g = g > use.limit ? use.limit : g < -use.limit ? -use.limit : g;
     rule(g, x);
-    if constexpr (UpdatesParam<Rule>)
-      bad += 0 * (a.param[i] = x.param);
-    else
-      gradient[i] = g;
-    if constexpr (Rule::kStates > 0) bad += 0 * static_cast<float>(first[i] = First(x.first));
-    if constexpr (Rule::kStates > 1) bad += 0 * (a.second[i] = x.second);
-    found |= x.found;
+    gradient[i] = g;
+    if constexpr (UpdatesParam<Rule>) bad |= is_bad(param[i] = x.param);
+    if constexpr (Rule::kStates > 0) bad |= is_bad(static_cast<float>(first[i] = First(x.first)));
+    if constexpr (Rule::kStates > 1) bad |= is_bad(second[i] = x.second);
+    found |= x.found ? 1 : 0;
   }
-  if (found && a.found != nullptr) std::atomic_ref(*a.found).store(1);
+  if (found != 0 && state.found != nullptr) std::atomic_ref(*state.found).store(1);
   return bad == 0;
 }
 
-}  // namespace
+/// Where a state begins for element i; null stays null.
+template <typename T>
+T* from(T* state, int64_t i) {
+  return state == nullptr ? nullptr : state + i;
+}
 
-bool update_by_rule(const UpdateArrays& arrays, int64_t begin, int64_t end, const UpdateRule& rule,
-                    GradientUse use) {
-  return std::visit(
-      [&](const auto& r) {
-        return arrays.first_is_bf16 ? update_block(arrays, begin, end, r, use,
-                                                   reinterpret_cast<bfloat16*>(arrays.first))
-                                    : update_block(arrays, begin, end, r, use, arrays.first);
-      },
-      rule);
+bool update(const RuleArrays& arrays, int64_t begin, int64_t end, std::span<const RuleStep> steps) {
+  bool finite = true;
+  float gradient[kUnit];
+  for (int64_t i = begin; i < end; i += kUnit) {
+    const int64_t n = std::min(kUnit, end - i);
+    std::copy_n(arrays.gradient + i, n, gradient);
+    for (size_t s = 0; s < steps.size(); ++s) {
+      const RuleState& state = arrays.states[s];
+      const auto run = [&](const auto& rule, auto* first) {
+        return step_unit(n, state, rule, steps[s].use, gradient, arrays.param + i, from(first, i),
+                         from(state.second, i));
+      };
+      finite &= std::visit(
+          [&](const auto& rule) {
+            return state.first_is_bf16 ? run(rule, reinterpret_cast<bfloat16*>(state.first))
+                                       : run(rule, state.first);
+          },
+          steps[s].rule);
+    }
+    if (!std::holds_alternative<rules::Apply>(steps.back().rule))
+      std::copy_n(gradient, n, arrays.gradient + i);
+  }
+  return finite;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace quintet::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace quintet::cpu {
+
+HWY_EXPORT(update);
+
+bool update_by_rules(const RuleArrays& arrays, int64_t begin, int64_t end,
+                     std::span<const RuleStep> steps) {
+  return HWY_DYNAMIC_DISPATCH(update)(arrays, begin, end, steps);
 }
 
 }  // namespace quintet::cpu
+#endif  // HWY_ONCE

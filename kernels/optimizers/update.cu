@@ -1,8 +1,7 @@
-#include <type_traits>
-#include <variant>
 #include <vector>
 
 #include "kernels/optimizers/optimizers_gpu.h"
+#include "kernels/optimizers/used_gradient.cuh"
 #include "kernels/optimizers/watch.cuh"
 #include "kernels/vectors/multi.cuh"
 #include "kernels/vectors/vectors.cuh"
@@ -20,20 +19,10 @@ struct Entry {
   int32_t vector;
 };
 
-/// clamp(scale * g, -limit, limit); a NaN stays a NaN.
-struct UsedGradient {
-  float scale, limit;
-  __device__ float operator()(float g) const {
-    g *= scale;
-    return g > limit ? limit : g < -limit ? -limit : g;
-  }
-};
-
-/// The passes that are a whole optimizer; rules.h has the elementary ones.
+/// The passes that are a whole optimizer; rules.cu has the elementary ones.
 struct Adam {
   cpu::AdamStep s;
   static constexpr int kStates = 2;
-  using UpdatesParam = void;
   __device__ void operator()(float g, Number& x) const {
     x.first = s.b1 * x.first + s.one_minus_b1 * g;
     x.second = s.b2 * x.second + s.one_minus_b2 * (g * g);
@@ -46,7 +35,6 @@ struct Adam {
 struct Lion {
   cpu::LionStep s;
   static constexpr int kStates = 1;
-  using UpdatesParam = void;
   __device__ void operator()(float g, Number& x) const {
     // Products rounded apart, as in the reference: the sign of a sum near zero must be the same.
     const float blend = __fadd_rn(__fmul_rn(s.one_minus_b1, g), __fmul_rn(s.b1, x.first));
@@ -61,7 +49,6 @@ template <bool kMomentum>
 struct Sgd {
   cpu::SgdStep s;
   static constexpr int kStates = kMomentum ? 1 : 0;
-  using UpdatesParam = void;
   __device__ void operator()(float g, Number& x) const {
     float direction = g;
     if constexpr (kMomentum) {
@@ -72,50 +59,27 @@ struct Sgd {
   }
 };
 
-/// The state that may be kept in 16 bits.
-template <int kCount>
-__device__ void load_first(const UpdateArrays& a, int64_t i, float (&first)[kCount]) {
-  if (a.first_is_bf16)
-    load<kCount>(reinterpret_cast<const bf16*>(a.first) + i, first);
-  else
-    load<kCount>(a.first + i, first);
-}
-template <int kCount>
-__device__ void store_first(const UpdateArrays& a, int64_t i, const float (&first)[kCount]) {
-  if (a.first_is_bf16)
-    store<kCount>(reinterpret_cast<bf16*>(a.first) + i, first);
-  else
-    store<kCount>(a.first + i, first);
-}
-
 template <int kCount, typename Rule>
 __device__ void update_unit(const UpdateArrays& a, const Rule& rule, const UsedGradient& use,
-                            float factor, int64_t i, float& bad) {
+                            int64_t i, float& bad) {
   float g[kCount] = {}, param[kCount], first[kCount] = {}, second[kCount] = {};
   if (a.gradient != nullptr) load<kCount>(a.gradient + i, g);
   load<kCount>(a.param + i, param);
-  if constexpr (Rule::kStates > 0) load_first<kCount>(a, i, first);
+  if constexpr (Rule::kStates > 0) load<kCount>(a.first + i, first);
   if constexpr (Rule::kStates > 1) load<kCount>(a.second + i, second);
-  bool found = false;
 #pragma unroll
   for (int k = 0; k < kCount; ++k) {
-    Number x{param[k], first[k], second[k], factor};
-    g[k] = use(g[k]);
-    rule(g[k], x);
+    Number x{param[k], first[k], second[k]};
+    rule(use(g[k]), x);
     param[k] = x.param, first[k] = x.first, second[k] = x.second;
-    found |= x.found;
     watch(bad, x.param);
     if constexpr (Rule::kStates > 0) watch(bad, x.first);
     if constexpr (Rule::kStates > 1) watch(bad, x.second);
   }
-  if constexpr (UpdatesParam<Rule>)
-    store<kCount>(a.param + i, param);
-  else
-    store<kCount>(const_cast<float*>(a.gradient) + i, g);
-  if constexpr (Rule::kStates > 0) store_first<kCount>(a, i, first);
+  store<kCount>(a.param + i, param);
+  if constexpr (Rule::kStates > 0) store<kCount>(a.first + i, first);
   if constexpr (Rule::kStates > 1) store<kCount>(a.second + i, second);
-  if (a.copy != nullptr && UpdatesParam<Rule>) store<kCount>(static_cast<bf16*>(a.copy) + i, param);
-  if (found && a.found != nullptr) *static_cast<volatile int32_t*>(a.found) = 1;
+  if (a.copy != nullptr) store<kCount>(static_cast<bf16*>(a.copy) + i, param);
 }
 
 template <typename Rule>
@@ -131,15 +95,13 @@ __global__ void __launch_bounds__(kBlockThreads)
   const int64_t begin = (blockIdx.x - e.first_chunk) * kChunk;
   const int64_t end = begin + kChunk < e.arrays.n ? begin + kChunk : e.arrays.n;
   int64_t i = begin + threadIdx.x * kUnit;
-  float bad = 0, factor = e.arrays.factor;
-  if constexpr (TakesSquares<Rule>) factor = rule.factor(e.arrays.squares);
+  float bad = 0;
   if (e.vector != 0)
     for (; i + kUnit <= end; i += kBlockThreads * kUnit)
-      update_unit<kUnit>(e.arrays, rule, use, factor, i, bad);
+      update_unit<kUnit>(e.arrays, rule, use, i, bad);
   // Only the thread with the last, short unit is left; without vectors, all are.
   for (; i < end; i += kBlockThreads * kUnit)
-    for (int64_t k = i; k < i + kUnit && k < end; ++k)
-      update_unit<1>(e.arrays, rule, use, factor, k, bad);
+    for (int64_t k = i; k < i + kUnit && k < end; ++k) update_unit<1>(e.arrays, rule, use, k, bad);
   mark_if(bad, e.arrays.not_finite);
 }
 
@@ -150,7 +112,6 @@ void update_all(std::span<const UpdateArrays> arrays, const Rule& rule, const cp
   for (const UpdateArrays& a : arrays) {
     QT_ASSERT(a.n == 0 || ((Rule::kStates < 1 || a.first != nullptr) &&
                            (Rule::kStates < 2 || a.second != nullptr)));
-    if constexpr (TakesSquares<Rule>) QT_ASSERT(a.n == 0 || a.squares != nullptr);
     entries.push_back(
         {a, 0, are_aligned({a.gradient, a.param, a.first, a.second, a.copy}) ? 1 : 0});
   }
@@ -182,12 +143,6 @@ void update_sgd_gpu(std::span<const UpdateArrays> arrays, const cpu::SgdStep& st
   for (const UpdateArrays& a : arrays) (a.first != nullptr ? with : without).push_back(a);
   update_all(std::span<const UpdateArrays>(with), Sgd<true>{step}, use, control, stream);
   update_all(std::span<const UpdateArrays>(without), Sgd<false>{step}, use, control, stream);
-}
-
-void update_rule_gpu(std::span<const UpdateArrays> arrays, const UpdateRule& rule,
-                     const cpu::GradientUse& use, const UpdateControl* control, Stream stream) {
-  for (const UpdateArrays& a : arrays) QT_ASSERT(a.n == 0 || a.gradient != nullptr);
-  std::visit([&](const auto& r) { update_all(arrays, r, use, control, stream); }, rule);
 }
 
 }  // namespace quintet::QT_GPU

@@ -57,7 +57,7 @@ const GpuKernels& AbstractDevice::kernels() const {
                                     .update_adam = kNothing,
                                     .update_lion = kNothing,
                                     .update_sgd = kNothing,
-                                    .update_rule = kNothing,
+                                    .update_rules = kNothing,
                                     .update_adafactor = kNothing,
                                     .measure_arrays = kNothing,
                                     .summarize_gradients = kNothing,

@@ -1,6 +1,7 @@
 // AdamW, Lion and SGD over lists of arrays, and the statistics of gradients, against the CPU's
 // passes.
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -144,42 +145,52 @@ bool squares_first(const UpdateRule& rule) {
          std::holds_alternative<rules::Rms>(rule) || std::holds_alternative<rules::Amos>(rule);
 }
 
-/// A rule on the device against the same text on a CPU, with the first state in 16 bits too.
-void compare_rule(Device& device, const UpdateRule& rule) {
+/// What a pass over a parameter on the device takes, each step with the same states: one of them uses first and second.
+RuleArrays rule_arrays(const Param& p, RuleState state = {}) {
+  RuleArrays arrays{p.gradient_on.data(), p.param_on.data(), p.copy_on.data(), p.n()};
+  state.first = p.first_on.data();
+  state.second = p.second_on.data();
+  arrays.states.fill(state);
+  return arrays;
+}
+/// The same on the CPU.
+void update_on_cpu(Param& p, std::span<const RuleStep> steps, RuleState state = {}) {
+  RuleArrays arrays{p.gradient.data(), p.param.data(), nullptr, p.n()};
+  state.first = p.first.data();
+  state.second = p.second.data();
+  arrays.states.fill(state);
+  cpu::update_by_rules(arrays, 0, p.n(), steps);
+}
+
+/// Steps on the device against the same text on a CPU.
+void compare_rules(Device& device, std::span<const RuleStep> steps) {
   for (int shift : {0, 1}) {
-    std::vector<Param> params = make_params(device, shift, squares_first(rule));
-    std::vector<OnDevice<bfloat16>> rounded;
+    std::vector<Param> params =
+        make_params(device, shift, std::ranges::any_of(steps, squares_first, &RuleStep::rule));
     std::vector<OnDevice<double>> squares;
     OnDevice<int32_t> found(device, std::vector<int32_t>(params.size()), 0);
-    std::vector<UpdateArrays> arrays = arrays_of(params);
+    std::vector<RuleArrays> arrays;
     for (size_t i = 0; i < params.size(); ++i) {
       squares.emplace_back(device, std::vector<double>{4, static_cast<double>(i)}, 0);
-      arrays[i].squares = squares.back().data();
-      arrays[i].factor = 0.5f + static_cast<float>(i);
-      arrays[i].found = found.data() + i;
+      arrays.push_back(rule_arrays(params[i], {.factor = 0.5f + static_cast<float>(i),
+                                               .squares = squares.back().data(),
+                                               .found = found.data() + i}));
     }
-    device.kernels().update_rule(arrays, rule, kUse, nullptr, device.stream());
+    device.kernels().update_rules(arrays, steps, device.stream());
     const std::vector<int32_t> marks = found.back();
     for (size_t i = 0; i < params.size(); ++i) {
       Param& p = params[i];
       const std::vector<double> of_cpu{4, static_cast<double>(i)};
       int32_t mark = 0;
-      cpu::update_by_rule({.gradient = p.gradient.data(),
-                           .param = p.param.data(),
-                           .first = p.first.data(),
-                           .second = p.second.data(),
-                           .n = p.n(),
-                           .factor = arrays[i].factor,
-                           .squares = of_cpu.data(),
-                           .found = &mark},
-                          0, p.n(), rule, kUse);
+      update_on_cpu(
+          p, steps,
+          {.factor = arrays[i].states[0].factor, .squares = of_cpu.data(), .found = &mark});
       EXPECT_EQ(marks[i], mark);
       expect_near(p.param_on.back(), p.param, 1e-6, 0.1, "param");
       expect_near(p.first_on.back(), p.first, 1e-6, 0.1, "first");
       expect_near(p.second_on.back(), p.second, 1e-6, 1e-3, "second");
       // Of terms around 1 that may cancel; a GPU fuses products into sums.
-      if (!std::holds_alternative<rules::Apply>(rule))
-        expect_near(p.gradient_on.back(), p.gradient, 1e-6, 1, "gradient");
+      expect_near(p.gradient_on.back(), p.gradient, 1e-6, 1, "gradient");
     }
   }
 }
@@ -211,8 +222,39 @@ TEST_F(Updates, RulesAreThoseOfTheCpu) {
       rules::TrustRatio{0.5f, 1e-3f, 1e-3f}};
   for (const UpdateRule& rule : all) {
     SCOPED_TRACE(rule.index());
-    compare_rule(device(), rule);
+    compare_rules(device(), std::array{RuleStep{rule, kUse}});
   }
+}
+
+TEST_F(Updates, AChainOfRulesIsOnePass) {
+  const std::vector<RuleStep> chain{
+      {.use = {.limit = 0.4f}},  {rules::Adam{kAdam}},
+      {rules::Decay{0.25f}},     {rules::TrustRatio{0.5f, 1e-3f, 1e-3f}},
+      {.use = {.scale = -0.1f}}, {rules::Apply{}}};
+  ASSERT_EQ(chain.size(), kMostRules);
+  on_every_schedule([&] { compare_rules(device(), chain); });
+  compare_rules(device(), std::span(chain).first(4));  // and leaves the gradient to others
+}
+
+TEST_F(Updates, NothingHappensWhereOneStepsControlSkips) {
+  Param p(device(), 5000, 3, 0);
+  const OnDevice<UpdateControl> control(device(), {{.scale = 2, .skip = 1}}, 0);
+  const std::vector<RuleStep> steps{{rules::Adam{kAdam}},
+                                    {.rule = rules::Apply{}, .control = control.data()}};
+  device().kernels().update_rules(std::array{rule_arrays(p)}, steps, device().stream());
+  EXPECT_EQ(p.param_on.back(), p.param);
+  EXPECT_EQ(p.first_on.back(), p.first);
+}
+
+TEST_F(Updates, AStepsControlScalesItsGradient) {
+  Param p(device(), 5000, 3, 0);
+  const OnDevice<UpdateControl> control(device(), {{.scale = 0.5f}}, 0);
+  device().kernels().update_rules(
+      std::array{rule_arrays(p)},
+      std::array{RuleStep{.use = {.limit = 0.3f}}, RuleStep{.control = control.data()}},
+      device().stream());
+  update_on_cpu(p, std::array{RuleStep{.use = {.limit = 0.3f}}, RuleStep{.use = {.scale = 0.5f}}});
+  EXPECT_EQ(p.gradient_on.back(), p.gradient);
 }
 
 TEST_F(Updates, RulesKeepTheFirstStateInSixteenBits) {
@@ -220,18 +262,13 @@ TEST_F(Updates, RulesKeepTheFirstStateInSixteenBits) {
   std::vector<bfloat16> rounded;
   for (const float x : p.first) rounded.emplace_back(x);
   OnDevice<bfloat16> first(device(), rounded, 0);
-  UpdateArrays arrays = p.arrays();
-  arrays.first = reinterpret_cast<float*>(first.data());
-  arrays.first_is_bf16 = true;
-  device().kernels().update_rule(std::array{arrays}, rules::Adam{kAdam}, {}, nullptr,
-                                 device().stream());
-  cpu::update_by_rule({.gradient = p.gradient.data(),
-                       .param = p.param.data(),
-                       .first = reinterpret_cast<float*>(rounded.data()),
-                       .second = p.second.data(),
-                       .n = p.n(),
-                       .first_is_bf16 = true},
-                      0, p.n(), rules::Adam{kAdam}, {});
+  RuleArrays on = rule_arrays(p), of_cpu{p.gradient.data(), p.param.data(), nullptr, p.n()};
+  on.states[0].first = reinterpret_cast<float*>(first.data());
+  of_cpu.states[0] = {reinterpret_cast<float*>(rounded.data()), p.second.data()};
+  on.states[0].first_is_bf16 = of_cpu.states[0].first_is_bf16 = true;
+  const std::array steps{RuleStep{rules::Adam{kAdam}}};
+  device().kernels().update_rules(std::array{on}, steps, device().stream());
+  cpu::update_by_rules(of_cpu, 0, p.n(), steps);
   std::vector<float> got, want;
   for (const bfloat16 x : first.back()) got.push_back(static_cast<float>(x));
   for (const bfloat16 x : rounded) want.push_back(static_cast<float>(x));
@@ -245,11 +282,10 @@ TEST_F(Updates, ZeroNansFindsThem) {
   p.gradient[4999] = kNaN;
   const OnDevice<float> gradient(device(), p.gradient, 0);
   const OnDevice<int32_t> found(device(), {0}, 0);
-  UpdateArrays arrays = p.arrays();
+  RuleArrays arrays = rule_arrays(p, {.found = found.data()});
   arrays.gradient = gradient.data();
-  arrays.found = found.data();
-  device().kernels().update_rule(std::array{arrays}, rules::ZeroNans{}, kUse, nullptr,
-                                 device().stream());
+  device().kernels().update_rules(std::array{arrays}, std::array{RuleStep{rules::ZeroNans{}, kUse}},
+                                  device().stream());
   EXPECT_EQ(found.back()[0], 1);
   EXPECT_EQ(gradient.back()[4999], 0);
 }

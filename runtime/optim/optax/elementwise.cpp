@@ -1,12 +1,9 @@
 #include "runtime/optim/optax/elementwise.h"
 
-#include <atomic>
 #include <cmath>
 #include <limits>
 
 #include "kernels/gpu/gpu_kernels.h"
-#include "kernels/optimizers/rules_cpu.h"
-#include "runtime/optim/blocks.h"
 
 namespace quintet {
 
@@ -72,35 +69,6 @@ void ArraysLikeParams::add_state(const std::string& prefix, std::vector<StateArr
                       buffers_[i].device, mesh_axes_[i]});
 }
 
-std::vector<UpdateArrays> arrays_of(const Updates& updates) {
-  std::vector<UpdateArrays> arrays;
-  for (size_t i = 0; i < updates.params.size(); ++i) {
-    const ParamSlot& slot = updates.params[i];
-    arrays.push_back({.gradient = updates.gradients[i],
-                      .param = slot.param.data<float>(),
-                      .copy = slot.copy.absent() ? nullptr : slot.copy.pointer,
-                      .n = slot.param.elements(),
-                      .not_finite = slot.not_finite});
-  }
-  return arrays;
-}
-
-void run_rule(std::span<const UpdateArrays> arrays, const RuleStep& step,
-              const UpdateControl* control) {
-  Device& device = Device::current();
-  if (!device.is_cpu())
-    return device.kernels().update_rule(arrays, step.rule, step.use, control, device.stream());
-  std::vector<int64_t> elements;
-  for (const UpdateArrays& a : arrays) elements.push_back(a.n);
-  const std::vector<ArrayBlock> blocks = cut_into_blocks(elements);
-  for_each_block(blocks.size(), [&](size_t b) {
-    const auto [array, begin, end] = blocks[b];
-    const UpdateArrays& a = arrays[static_cast<size_t>(array)];
-    const bool finite = cpu::update_by_rule(a, begin, end, step.rule, step.use);
-    if (!finite && a.not_finite != nullptr) std::atomic_ref(*a.not_finite).store(1);
-  });
-}
-
 void RunningElementwise::init(std::span<const ParamSlot> params) {
   if (what_.counts) count_ = host_count();
   slots_.assign(what_.slots.size(), {});
@@ -109,15 +77,12 @@ void RunningElementwise::init(std::span<const ParamSlot> params) {
 
 void RunningElementwise::update(Updates& updates) {
   if (fuses<Fusable::Identity>() != nullptr) return;
-  std::vector<UpdateArrays> arrays = arrays_of(updates);
-  for (size_t i = 0; i < arrays.size(); ++i) {
-    arrays[i].first = state(0, i);
-    arrays[i].second = state(1, i);
-    arrays[i].first_is_bf16 = !has_float_state();
-    if (what_.factor) arrays[i].factor = what_.factor(updates.params[i]);
+  std::vector<RuleState> states(updates.params.size());
+  for (size_t i = 0; i < states.size(); ++i) {
+    states[i] = {state(0, i), state(1, i), !has_float_state()};
+    if (what_.factor) states[i].factor = what_.factor(updates.params[i]);
   }
-  run_rule(arrays, what_.step(count()), updates.args.control);
-  updates.changed();
+  updates.apply(what_.step(count()), states);
   count_up();
 }
 

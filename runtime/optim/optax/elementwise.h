@@ -7,7 +7,6 @@
 
 #include <functional>
 
-#include "kernels/optimizers/gpu_arrays.h"
 #include "runtime/optim/optax/transformation.h"
 #include "runtime/optim/state_buffer.h"
 
@@ -18,12 +17,6 @@ struct StateSlot {
   const char* name;  // optax's
   double initial = 0;
   DType dtype = DType::f32;  // of the first slot: bfloat16 too
-};
-
-/// A rule with its numbers, and a clip or scale of the gradient before it.
-struct RuleStep {
-  UpdateRule rule = rules::Use{};
-  cpu::GradientUse use{};
 };
 
 /// What a pass of a fused kernel can take the place of (optax.cpp).
@@ -89,12 +82,6 @@ class ArraysLikeParams {
   std::vector<std::vector<std::string>> axes_;
   std::vector<MeshAxes> mesh_axes_;
 };
-
-/// The arrays of an update, without state.
-std::vector<UpdateArrays> arrays_of(const Updates& updates);
-/// One rule over all of them, on the current device.
-void run_rule(std::span<const UpdateArrays> arrays, const RuleStep& step,
-              const UpdateControl* control);
 
 class RunningElementwise final : public Running {
  public:

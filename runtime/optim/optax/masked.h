@@ -29,8 +29,11 @@ class RunningMasked final : public Running {
 
   void update(Updates& updates) override {
     const std::vector<ParamSlot> params = members_of(updates.params);
-    Updates some{.params = params, .gradients = {}, .args = updates.args};
-    for (const size_t i : members_) some.gradients.push_back(updates.gradients[i]);
+    Updates some{params, {}, {}, updates.args, updates.queue};
+    for (const size_t i : members_) {
+      some.gradients.push_back(updates.gradients[i]);
+      some.places.push_back(updates.places[i]);
+    }
     some.changed();  // what is known is known of all
     inner_->update(some);
     updates.changed();

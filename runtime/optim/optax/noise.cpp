@@ -55,21 +55,21 @@ class RunningNoise final : public Running {
     const auto t = static_cast<float>(++count_.count());
     const float deviation = std::sqrt(f32(what_.eta) / std::pow(t, f32(what_.gamma)));
     const Key sample = split_at(key(), 1);
-    const std::vector<UpdateArrays> arrays = arrays_of(updates);
-    for (size_t i = 0; i < arrays.size(); ++i) {
-      std::vector<float> noise(static_cast<size_t>(arrays[i].n));
+    std::vector<RuleState> states(updates.params.size());
+    noise_.resize(states.size());
+    for (size_t i = 0; i < states.size(); ++i) {
+      std::vector<float>& noise = noise_[i];
+      noise.resize(static_cast<size_t>(updates.params[i].param.elements()));
       const Key leaf = split_at(sample, leaves_[i]);
       for_each_run(updates.params[i].param, [&](int64_t offset, int64_t element, int64_t length) {
         fill_normal(
             leaf, static_cast<uint64_t>(element),
             std::span(noise).subspan(static_cast<size_t>(offset), static_cast<size_t>(length)));
       });
-      UpdateArrays array = arrays[i];
-      array.first = on_device(i, noise);
-      run_rule({&array, 1}, {rules::AddNoise{deviation}}, updates.args.control);
+      states[i].first = on_device(i, noise);
     }
+    updates.apply({rules::AddNoise{deviation}}, states);
     set_key(split_at(key(), 0));
-    updates.changed();
   }
 
   void take_back() override {
@@ -107,14 +107,16 @@ class RunningNoise final : public Running {
     copies_.resize(leaves_.size());
     if (copies_[i] == nullptr) copies_[i] = device.memory().allocate(std::max<int64_t>(bytes, 1));
     device.copy_in(copies_[i].get(), noise.data(), bytes);
+    noise = {};
     return reinterpret_cast<float*>(copies_[i].get());
   }
 
   const NoiseOptions& what_;
   StateBuffer count_, key_;
-  Key before_;                  // the key of the last update
-  std::vector<size_t> leaves_;  // of each parameter, in JAX's order
-  std::vector<Buffer> copies_;  // of noise, in a device's memory
+  Key before_;                             // the key of the last update
+  std::vector<size_t> leaves_;             // of each parameter, in JAX's order
+  std::vector<std::vector<float>> noise_;  // of each parameter, as the last update drew it
+  std::vector<Buffer> copies_;             // of it, in a device's memory
 };
 
 }  // namespace

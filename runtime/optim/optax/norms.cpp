@@ -18,13 +18,13 @@ class RunningTrustRatio final : public Running {
   void init(std::span<const ParamSlot>) override {}
 
   void update(Updates& updates) override {
-    std::vector<UpdateArrays> arrays = arrays_of(updates);
+    const std::vector<ParamSlot> slots = updates.slots();
+    std::vector<RuleState> states(slots.size());
     if (Device::current().is_cpu())
-      measure_on_cpu(updates, arrays);
+      measure_on_cpu(updates.args, slots, states);
     else
-      measure_on_device(updates, arrays);
-    run_rule(arrays, {rule_}, updates.args.control);
-    updates.changed();
+      measure_on_device(updates.args, slots, states);
+    updates.apply({rule_}, states);
   }
 
   void simulate_sums(const UpdateArgs& args, std::span<const ParamSlot> params) const override {
@@ -41,25 +41,25 @@ class RunningTrustRatio final : public Running {
     bucket.sum(reducer);
   }
 
-  void measure_on_cpu(const Updates& updates, std::vector<UpdateArrays>& arrays) {
+  void measure_on_cpu(const UpdateArgs& args, std::span<const ParamSlot> slots,
+                      std::span<RuleState> states) {
     squares_.clear();
-    for (const UpdateArrays& a : arrays) {
-      squares_.push_back(sum_of_squares(a.param, a.n));
-      squares_.push_back(sum_of_squares(a.gradient, a.n));
-    }
-    sum_pairs(squares_, updates.params, updates.args.reducer);
-    for (size_t i = 0; i < arrays.size(); ++i) arrays[i].squares = &squares_[2 * i];
+    for (const ParamSlot& slot : slots)
+      for (const View* view : {&slot.param, &slot.grad})
+        squares_.push_back(sum_of_squares(view->data<float>(), view->elements()));
+    sum_pairs(squares_, slots, args.reducer);
+    for (size_t i = 0; i < states.size(); ++i) states[i].squares = &squares_[2 * i];
   }
 
   /// Those that are sharded over the same axes lie side by side: a collective for each set of axes.
-  void measure_on_device(const Updates& updates, std::vector<UpdateArrays>& arrays) {
+  void measure_on_device(const UpdateArgs& args, std::span<const ParamSlot> slots,
+                         std::span<RuleState> states) {
     Device& device = Device::current();
     std::vector<MeshAxes> axes;
-    for (const ParamSlot& slot : updates.params) axes.push_back(slot.shard_axes());
-    std::vector<size_t> order(arrays.size());
+    for (const ParamSlot& slot : slots) axes.push_back(slot.shard_axes());
+    std::vector<size_t> order(slots.size());
     std::iota(order.begin(), order.end(), size_t{0});
     std::ranges::stable_sort(order, {}, [&](size_t i) { return axes[i]; });
-    const std::vector<ParamSlot> slots = updates.slots();
     std::vector<View> views;
     for (const size_t i : order) views.insert(views.end(), {slots[i].param, slots[i].grad});
     const int64_t n = std::ssize(views);
@@ -72,9 +72,9 @@ class RunningTrustRatio final : public Running {
       const MeshAxes& shared = axes[order[begin]];
       while (end < order.size() && axes[order[end]] == shared) ++end;
       if (!shared.empty())
-        updates.args.reducer->sum_on_device({squares + 2 * begin, 2 * (end - begin)}, shared);
+        args.reducer->sum_on_device({squares + 2 * begin, 2 * (end - begin)}, shared);
     }
-    for (size_t at = 0; at < order.size(); ++at) arrays[order[at]].squares = squares + 2 * at;
+    for (size_t at = 0; at < order.size(); ++at) states[order[at]].squares = squares + 2 * at;
   }
 
   rules::TrustRatio rule_;
@@ -92,17 +92,17 @@ void sum_over_ranks(std::vector<double>& numbers, std::span<const ParamSlot> par
 }
 
 void RunningClip::update(Updates& updates) {
-  std::vector<UpdateArrays> arrays = arrays_of(updates);
+  const std::vector<ParamSlot> slots = updates.slots();
   if (Device::current().is_cpu()) {
     std::vector<double> squares;
-    for (const UpdateArrays& a : arrays) squares.push_back(sum_of_squares(a.gradient, a.n));
+    for (const ParamSlot& slot : slots)
+      squares.push_back(sum_of_squares(slot.grad.data<float>(), slot.grad.elements()));
     sum_over_ranks(squares, updates.params, updates.args.reducer);
     const double total = std::accumulate(squares.begin(), squares.end(), 0.0);
-    run_rule(arrays, {.use = {.scale = scale(std::sqrt(total))}}, updates.args.control);
+    updates.apply({.use = {.scale = scale(std::sqrt(total))}});
   } else {
-    run_rule(arrays, {}, clip_.decide(updates.args, updates.slots(), max_norm_));
+    updates.apply({.control = clip_.decide(updates.args, slots, max_norm_)});
   }
-  updates.changed();
 }
 
 void RunningClip::simulate_sums(const UpdateArgs& args, std::span<const ParamSlot> params) const {

@@ -166,9 +166,13 @@ void OptaxOptimizer::update(const UpdateArgs& args, std::span<const ParamSlot> p
     fused_->rate->count_up();
     return;
   }
-  Updates updates{.params = params, .gradients = gradients_of(params), .args = args};
+  const std::vector<float*> gradients = gradients_of(params);
+  RuleQueue queue(params, gradients);
+  Updates updates{params, gradients, {}, args, queue};
+  for (size_t i = 0; i < params.size(); ++i) updates.places.push_back(i);
   running_->update(updates);
-  run_rule(arrays_of(updates), {rules::Apply{}}, args.control);
+  updates.apply({rules::Apply{}});
+  queue.run();
 }
 
 FusedStep OptaxOptimizer::fused_step(const UpdateArgs& args,
@@ -295,7 +299,17 @@ class RunningChain final : public Running {
 
 }  // namespace
 
-std::vector<ParamSlot> Updates::slots() const {
+void Updates::apply(RuleStep step, std::span<const RuleState> states) {
+  if (step.control == nullptr) step.control = args.control;
+  std::vector<std::pair<size_t, RuleState>> placed;
+  for (size_t i = 0; i < places.size(); ++i)
+    placed.emplace_back(places[i], states.empty() ? RuleState{} : states[i]);
+  queue.add(step, placed);
+  changed();
+}
+
+std::vector<ParamSlot> Updates::slots() {
+  queue.run();
   std::vector<ParamSlot> slots(params.begin(), params.end());
   for (size_t i = 0; i < slots.size(); ++i) {
     slots[i].grad = params[i].param;

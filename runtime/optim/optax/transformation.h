@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/optim/optax/optax.h"
+#include "runtime/optim/optax/rule_queue.h"
 #include "runtime/optim/state_buffer.h"
 
 namespace quintet {
@@ -19,15 +20,19 @@ namespace quintet {
 struct Updates {
   std::span<const ParamSlot> params;
   std::vector<float*> gradients;  // of each parameter, in the current device's memory
+  std::vector<size_t> places;     // of each parameter in the queue
   UpdateArgs args;
+  RuleQueue& queue;
 
+  /// Queues a step for all parameters; states: of each, or none. Its control is that of args unless it has one.
+  void apply(RuleStep step, std::span<const RuleState> states = {});
   /// What is known of the gradients as given holds no longer.
   void changed() {
     args.gradient_norm.reset();
     args.squares = nullptr;
   }
-  /// The parameters with the gradients as they are now.
-  std::vector<ParamSlot> slots() const;
+  /// The parameters with the gradients as they are now: runs what is queued.
+  std::vector<ParamSlot> slots();
 };
 
 class Running {

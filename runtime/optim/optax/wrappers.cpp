@@ -88,12 +88,11 @@ class RunningMultiSteps final : public Running {
   void update(Updates& updates) override {
     const int32_t count = mini_step_.count() + 1;
     emitted_ = count >= every_k();
-    std::vector<UpdateArrays> arrays = arrays_of(updates);
-    for (size_t i = 0; i < arrays.size(); ++i) arrays[i].first = sums_.pointer(i);
-    run_rule(arrays,
-             {rules::Accumulate{static_cast<float>(count), what_.steps.use_grad_mean, emitted_}},
-             updates.args.control);
-    updates.changed();
+    std::vector<RuleState> states(updates.params.size());
+    for (size_t i = 0; i < states.size(); ++i) states[i].first = sums_.pointer(i);
+    updates.apply(
+        {rules::Accumulate{static_cast<float>(count), what_.steps.use_grad_mean, emitted_}},
+        states);
     before_ = mini_step_.count();
     mini_step_.count() = emitted_ ? 0 : count;
     if (!emitted_) return;
@@ -156,12 +155,10 @@ class RunningIfFinite final : public Running {
     in_a_row_.count() = finite ? 0 : in_a_row_.count() + 1;
     if (!finite) ++total_.count();
     updated_ = finite || in_a_row_.count() > what_.max_consecutive_errors;
-    if (updated_) {
+    if (updated_)
       inner_->update(updates);
-    } else {
-      run_rule(arrays_of(updates), {rules::Zero{}}, updates.args.control);
-      updates.changed();
-    }
+    else
+      updates.apply({rules::Zero{}});
   }
 
   void take_back() override {
@@ -209,10 +206,9 @@ class RunningZeroNans final : public Running {
   void update(Updates& updates) override {
     const int64_t bytes = found_.view.elements() * size_of(DType::i32);
     found_.device->fill(found_.buffer.get(), 0, bytes);
-    std::vector<UpdateArrays> arrays = arrays_of(updates);
-    for (size_t i = 0; i < arrays.size(); ++i) arrays[i].found = found_.view.data<int32_t>() + i;
-    run_rule(arrays, {rules::ZeroNans{}}, updates.args.control);
-    updates.changed();
+    std::vector<RuleState> states(updates.params.size());
+    for (size_t i = 0; i < states.size(); ++i) states[i].found = found_.view.data<int32_t>() + i;
+    updates.apply({rules::ZeroNans{}}, states);
   }
 
   /// An int32 that is 0 or 1 begins with the byte that a bool is.
