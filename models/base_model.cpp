@@ -259,10 +259,6 @@ BaseModel::TokenScores BaseModel::score_tokens(const HostArrays& batch,
 }
 
 void BaseModel::set_compute_dtype(const std::string& dtype) {
-  QT_CHECK(dtype != "float16",
-           "dtype: float16 is refused, T5's activations overflow its range (65,504); use bfloat16");
-  QT_CHECK(dtype == "float32" || dtype == "bfloat16",
-           "dtype: expected 'float32' or 'bfloat16', found '{}'", dtype);
   if (!Device::current().is_cpu()) parameters_.set_compute_dtype(dtype_from_name(dtype));
 }
 

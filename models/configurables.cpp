@@ -21,7 +21,8 @@ void add_common(gin::StructParams<Config> config) {
       .arg("dropout_rate", &Config::dropout_rate)
       .arg("logits_via_embedding", &Config::logits_via_embedding)
       .accepted("float32_attention_logits", false)
-      .arg("remat_policy", &Config::remat_policy);
+      .arg("remat_policy", &Config::remat_policy)
+      .check([](const Config& c) { quintet::check(c); });
 }
 
 LossNormalizingFactor factor_from(const gin::Value& value, const gin::Where& where) {

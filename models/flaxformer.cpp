@@ -1,3 +1,4 @@
+#include "kernels/mlp/mlp.h"
 #include "models/modules.h"
 
 namespace quintet {
@@ -117,6 +118,28 @@ double dropout_of(const Arguments& args, const std::string& name) {
       .rate;
 }
 
+int64_t size_of(const Arguments& args, const char* name, int64_t least = 1) {
+  const auto size = args.get<int64_t>(name);
+  QT_CHECK(size >= least, "{}: expected {} or more, found {}", args.where(name).text, least, size);
+  return size;
+}
+
+double rate_of(const Arguments& args, const char* name) {
+  const auto rate = args.get<double>(name);
+  QT_CHECK(rate >= 0 && rate < 1, "{}: expected 0 <= rate < 1, found {}", args.where(name).text,
+           rate);
+  return rate;
+}
+
+std::vector<std::string> activations_of(const Arguments& args) {
+  const auto names = args.get<std::vector<std::string>>("activations");
+  const std::string where = args.where("activations").text;
+  QT_CHECK(names.size() == 1 || names.size() == 2, "{}: expected one or two names, found {}", where,
+           names.size());
+  for (const std::string& name : names) activation_from_name(name, where);
+  return names;
+}
+
 /// What a factory that is bound to `name` makes; T's default where none is.
 template <typename T>
 T made(const Arguments& args, const std::string& name) {
@@ -154,7 +177,7 @@ void add_linen(Registry& r) {
         });
   r.add("flax.linen.Dropout",
         with({{"rate", 0.0}}, {"broadcast_dims", "deterministic", "rng_collection"}),
-        [](const Arguments& a) { return object(DropoutDef{a.get<double>("rate")}); });
+        [](const Arguments& a) { return object(DropoutDef{rate_of(a, "rate")}); });
 }
 
 void add_components(Registry& r) {
@@ -168,7 +191,7 @@ void add_components(Registry& r) {
         with({{"num_heads"}, {"num_buckets"}, {"max_distance"}},
              {"dtype", "embedding_init", "head_axis_name"}),
         [](const Arguments& a) {
-          return object(RelativeBias{a.get<int64_t>("num_buckets"), a.get<int64_t>("max_distance"),
+          return object(RelativeBias{size_of(a, "num_buckets"), size_of(a, "max_distance"),
                                      a.get<int64_t>("num_heads"),
                                      scale_of(a, "embedding_init", "fan_avg", "uniform")});
         });
@@ -181,14 +204,14 @@ void add_components(Registry& r) {
           QT_CHECK(!initial || initial->scale == 1,
                    "{}: the stddev of this network's embeddings is 1, found {}",
                    a.where("embedding_init").text, initial->scale);
-          return object(Embedding{a.get<int64_t>("num_embeddings"), a.get<int64_t>("features")});
+          return object(Embedding{size_of(a, "num_embeddings"), size_of(a, "features")});
         });
   r.add(kComponents + "dense.DenseGeneral",
         with({{"features"}}, {"use_bias", "dtype", "axis", "kernel_init", "bias_init", "precision",
                               "kernel_axis_names", "reshaped_kernel_axis_name", "reshape_kernel"}),
         [](const Arguments& a) {
           expect_is(a, "use_bias", false);
-          return object(LogitsDense{a.get<int64_t>("features"),
+          return object(LogitsDense{size_of(a, "features"),
                                     scale_of(a, "kernel_init", "fan_in", "truncated_normal")});
         });
 }
@@ -196,8 +219,7 @@ void add_components(Registry& r) {
 gin::Value attention_def(const Arguments& a, bool multi_query) {
   for (const char* name : {"use_bias", "rescale_logits"}) expect_is(a, name, false);
   expect_is(a, "output_projection", true);
-  AttentionDef def{a.get<int64_t>("num_heads"), a.get<int64_t>("head_dim"),
-                   a.get<double>("dropout_rate"),
+  AttentionDef def{size_of(a, "num_heads"), size_of(a, "head_dim"), rate_of(a, "dropout_rate"),
                    scale_of(a, "kernel_init", "fan_in", "normal").value_or(1), multi_query};
   if (a.get_or<bool>("use_rotary_embedding", false)) {
     def.rotary_max_timescale = a.get<double>("rotary_embedding_max_timescale");
@@ -245,9 +267,8 @@ void add_mlp(Registry& r) {
           QT_CHECK(a.get<double>("final_dropout_rate") == 0,
                    "{}: this network drops nothing there; bind 0",
                    a.where("final_dropout_rate").text);
-          MlpDef mlp{a.get<int64_t>("intermediate_dim"),
-                     a.get<std::vector<std::string>>("activations"),
-                     a.get<double>("intermediate_dropout_rate")};
+          MlpDef mlp{size_of(a, "intermediate_dim"), activations_of(a),
+                     rate_of(a, "intermediate_dropout_rate")};
           if (const auto initial = initial_of(a, "kernel_init", "variance_scaling")) {
             mlp.distribution = initial->distribution;
             mlp.scale = scale_of(a, "kernel_init", "fan_in", mlp.distribution);
@@ -260,11 +281,11 @@ gin::Value router(const Arguments& a, Router kind) {
   const auto weights = a.get<RouterWeights>("router_weights");
   RouterConfig c{.kind = kind,
                  .ignore_padding_tokens = a.get<bool>("ignore_padding_tokens"),
-                 .jitter_noise = a.get<double>("jitter_noise"),
+                 .jitter_noise = rate_of(a, "jitter_noise"),
                  .weights_stddev = weights.stddev,
                  .use_bias = weights.use_bias};
   if (kind != Router::experts_choose) {
-    c.num_selected_experts = a.get<int64_t>("num_selected_experts");
+    c.num_selected_experts = size_of(a, "num_selected_experts");
     c.batch_prioritized_routing = a.get<bool>("batch_prioritized_routing");
   }
   return object(c);
@@ -280,8 +301,8 @@ void check_distribution(const MlpDef& mlp, const std::string& wanted, const gin:
 gin::Value moe_layer(const Arguments& a) {
   const auto expert = a.get<MlpDef>("expert");
   const auto partitions = a.get<std::optional<int64_t>>("num_expert_partitions");
-  MoeConfig c{.num_experts = a.get<int64_t>("num_experts"),
-              .max_group_size = a.get<int64_t>("max_group_size"),
+  MoeConfig c{.num_experts = size_of(a, "num_experts"),
+              .max_group_size = size_of(a, "max_group_size"),
               .train_capacity_factor = a.get<double>("train_capacity_factor"),
               .eval_capacity_factor = a.get<double>("eval_capacity_factor"),
               .min_expert_capacity = a.get<int64_t>("min_expert_capacity"),
@@ -409,9 +430,12 @@ void add_layers(Registry& r) {
 
 gin::Value stack(const Arguments& a) {
   refuse_scan(a);
-  StackDef def{.num_layers = a.get<int64_t>("num_layers"),
+  StackDef def{.num_layers = size_of(a, "num_layers", 0),
                .num_sparse_layers = a.get_or<int64_t>("num_sparse_layers", 0),
                .layout = layer_layout_from_name(a.get_or<std::string>("sparse_layout", "mixed"))};
+  QT_CHECK(def.num_sparse_layers >= 0 && def.num_sparse_layers <= def.num_layers,
+           "{}: expected 0 to num_layers = {}, found {}", a.where("num_sparse_layers").text,
+           def.num_layers, def.num_sparse_layers);
   def.dense = made<LayerDef>(a, "layer_factory");
   if (!def.dense.has_relative_bias)
     def.dense.bias = made<RelativeBias>(a, "shared_relative_position_bias_factory");

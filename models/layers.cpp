@@ -120,8 +120,6 @@ MlpBlock::MlpBlock(const Scope& scope, const LayerConfig& config)
     : activations(config.mlp_activations),
       dropout(scope, "dropout", "Dropout_0", config.dropout_rate) {
   const Axis embed{axis::kEmbed, config.emb_dim}, mlp{axis::kMlp, config.mlp_dim};
-  QT_CHECK(activations.size() == 1 || activations.size() == 2,
-           "mlp_activations: expected one or two names, found {}", activations.size());
   const bool gated = activations.size() == 2;
   const Initializer initial = with_scale(config, t5_init::mlp_kernel());
   const bool in_stack = config.scalable && config.scalable->scan_layers;

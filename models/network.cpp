@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "kernels/mlp/mlp.h"
 #include "runtime/execution/tape.h"
 
 namespace quintet {
@@ -32,7 +33,6 @@ Tensor table_of(const std::vector<Param>& tables, size_t i) {
 }
 
 Param embedding_table(const Scope& scope, int64_t vocab_size, int64_t emb_dim) {
-  QT_CHECK(vocab_size > 0, "vocab_size: expected a positive number, found {}", vocab_size);
   return (scope / "token_embedder")
       .param("embedding", {{axis::kVocab, vocab_size}, {axis::kEmbed, emb_dim}},
              t5_init::embedding());
@@ -59,18 +59,35 @@ Remat remat_of(const std::string& policy) {
 
 constexpr int64_t kMostLayers = 10'000;  // ten times the deepest Transformer published
 
-struct NamedLayers {
-  const char* name;
-  int64_t count;
-};
+void check_layers(const char* name, int64_t count) {
+  QT_CHECK(count >= 0 && count <= kMostLayers, "{}: expected 0 to {} layers, found {}", name,
+           kMostLayers, count);
+}
 
-void check_sizes(const LayerConfig& config, std::initializer_list<NamedLayers> stacks) {
-  for (const auto& [name, count] : stacks)
-    QT_CHECK(count >= 0 && count <= kMostLayers, "{}: expected 0 to {} layers, found {}", name,
-             kMostLayers, count);
-  QT_CHECK(config.emb_dim > 0 && config.num_heads > 0 && config.head_dim > 0 && config.mlp_dim > 0,
-           "emb_dim, num_heads, head_dim and mlp_dim must be positive; found {}, {}, {}, {}",
-           config.emb_dim, config.num_heads, config.head_dim, config.mlp_dim);
+/// What T5Config and TransformerConfig share.
+template <typename Config>
+void check_common(const Config& config) {
+  for (const auto& [name, size] : {std::pair{"vocab_size", config.vocab_size},
+                                   {"emb_dim", config.emb_dim},
+                                   {"num_heads", config.num_heads},
+                                   {"head_dim", config.head_dim},
+                                   {"mlp_dim", config.mlp_dim}})
+    QT_CHECK(size > 0, "{}: expected a positive number, found {}", name, size);
+  QT_CHECK(config.num_buckets >= 0, "num_buckets: expected 0 (no bias) or more, found {}",
+           config.num_buckets);
+  QT_CHECK(config.num_buckets == 0 || config.max_distance > 0,
+           "max_distance: expected a positive number, found {}", config.max_distance);
+  QT_CHECK(config.dropout_rate >= 0 && config.dropout_rate < 1,
+           "dropout_rate: expected 0 <= rate < 1, found {}", config.dropout_rate);
+  QT_CHECK(config.mlp_activations.size() == 1 || config.mlp_activations.size() == 2,
+           "mlp_activations: expected one or two names, found {}", config.mlp_activations.size());
+  for (const std::string& name : config.mlp_activations)
+    activation_from_name(name, "mlp_activations");
+  QT_CHECK(config.dtype != "float16",
+           "dtype: float16 is refused, T5's activations overflow its range (65,504); use bfloat16");
+  QT_CHECK(config.dtype == "float32" || config.dtype == "bfloat16",
+           "dtype: expected 'float32' or 'bfloat16', found '{}'", config.dtype);
+  remat_of(config.remat_policy);
 }
 
 using LayerFunction = std::function<Tensor(const Tensors&, LayerRouting*)>;
@@ -102,6 +119,17 @@ std::variant<MlpBlock, MoeLayer> make_mlp(const Scope& scope, const LayerConfig&
 }
 
 }  // namespace
+
+void check(const T5Config& config) {
+  check_layers("num_encoder_layers", config.num_encoder_layers);
+  check_layers("num_decoder_layers", config.num_decoder_layers);
+  check_common(config);
+}
+
+void check(const TransformerConfig& config) {
+  check_layers("num_layers", config.num_layers);
+  check_common(config);
+}
 
 Tensor Projection::logits(const Tensor& y) const {
   return ops::scale(tied ? ops::matmul_t(y, kernel) : ops::matmul(y, kernel), logit_scale);
@@ -256,9 +284,7 @@ Tensor Decoder::operator()(const Tensor& x, const Tensor& encoded,
 }
 
 Transformer::Transformer(const Scope& scope, const T5Config& config)
-    : spec_((check_sizes(config, {{"num_encoder_layers", config.num_encoder_layers},
-                                  {"num_decoder_layers", config.num_decoder_layers}}),
-             spec_of(config))),
+    : spec_((check(config), spec_of(config))),
       encoder_embedding_(embedding_table(config.separate_embeddings ? scope / "encoder" : scope,
                                          config.vocab_size, config.emb_dim)),
       decoder_embedding_(config.separate_embeddings
@@ -295,7 +321,7 @@ Projection Transformer::projection() const {
 }
 
 DecoderOnlyTransformer::DecoderOnlyTransformer(const Scope& scope, const TransformerConfig& config)
-    : spec_((check_sizes(config, {{"num_layers", config.num_layers}}), spec_of(config))),
+    : spec_((check(config), spec_of(config))),
       embedding_(embedding_table(scope / "decoder", config.vocab_size, config.emb_dim)),
       decoder_(scope / "decoder", spec_.decoder, remat_of(config.remat_policy)) {
   if (!config.logits_via_embedding)

@@ -26,6 +26,9 @@ struct T5Config : LayerConfig {
   bool separate_embeddings = false;            // flaxformer: encoder and decoder have a table each
 };
 
+/// Throws a usage error that begins with the field's name unless the network can have these sizes, rates and names.
+void check(const T5Config& config);
+
 /// gin: network.TransformerConfig of T5X's decoder_only example.
 struct TransformerConfig : LayerConfig {
   int64_t vocab_size = 0;
@@ -35,6 +38,7 @@ struct TransformerConfig : LayerConfig {
   std::string remat_policy = "none";
   SparseStack sparse;
 };
+void check(const TransformerConfig& config);
 
 /// What of a layer is computed again for the backward pass, so that it needs no memory until then: nothing;
 /// all but products with parameters; everything.

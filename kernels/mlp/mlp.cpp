@@ -24,13 +24,13 @@ Activation activation_of(const char* op, int64_t number) {
 
 }  // namespace
 
-Activation activation_from_name(std::string_view name) {
+Activation activation_from_name(std::string_view name, std::string_view what) {
   std::string known;
   for (const Named& n : kNames) {
     if (n.name == name) return n.activation;
     known += (known.empty() ? "" : ", ") + std::string(n.name);
   }
-  fail(ExitCode::kUsage, "activation '{}' is not known; use one of {}", name, known);
+  fail(ExitCode::kUsage, "{}: '{}' is not known; use one of {}", what, name, known);
 }
 
 std::string_view name_of(Activation activation) {

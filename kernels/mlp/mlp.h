@@ -28,8 +28,8 @@ namespace quintet {
 /// gelu_erf, h Phi(h), which Hugging Face calls gelu, has no name there.
 enum class Activation : int64_t { linear, relu, gelu, silu, gelu_erf };
 
-/// Throws a usage error that lists the known names.
-Activation activation_from_name(std::string_view name);
+/// Throws a usage error that begins with `what`, where the name is from, and lists the known names.
+Activation activation_from_name(std::string_view name, std::string_view what = "activations");
 std::string_view name_of(Activation activation);
 
 /// The activations of an MLP's products, the second only where two gate each other.

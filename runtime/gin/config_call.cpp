@@ -234,6 +234,32 @@ Arguments Config::State::bind(const Configurable& target, const std::vector<std:
   return Arguments(self, &target, std::move(given));
 }
 
+namespace {
+
+/// The parameter that a message is about: "b1 must be ..." or "scale_by_adam: b1 must be ..."; empty: none of these.
+std::string subject_of(const std::string& message, const Configurable& target) {
+  const size_t colon = message.find(": ");
+  for (const size_t begin : {size_t{0}, colon == std::string::npos ? 0 : colon + 2}) {
+    const size_t end = message.find_first_of(" :=,(", begin);
+    const std::string word = message.substr(begin, end == std::string::npos ? end : end - begin);
+    if (target.find(word) != nullptr) return word;
+  }
+  return {};
+}
+
+/// The configurable's result; what it says of a parameter gets the place of the binding.
+Value result_of(const Configurable& target, const Arguments& arguments) {
+  try {
+    return target.function(arguments);
+  } catch (const Error& error) {
+    const std::string subject = subject_of(error.what(), target);
+    if (subject.empty() || !arguments.has(subject)) throw;
+    rethrow_at(arguments.where(subject));
+  }
+}
+
+}  // namespace
+
 Value Config::State::call(const Configurable& target, const std::vector<std::string>& scopes,
                           std::vector<Value> positional, Callable::Named named) const {
   const DepthGuard guard;
@@ -244,7 +270,7 @@ Value Config::State::call(const Configurable& target, const std::vector<std::str
       throw ConfigError(
           {}, -1,
           fmt::format("{} has parameters for gin, but cannot be called from it", target.name));
-    Value result = target.function(arguments);
+    Value result = result_of(target, arguments);
     if (Object* object = std::get_if<Object>(&result.data());
         object != nullptr && object->maker.empty())
       object->maker = target.name;

@@ -47,8 +47,9 @@ Sharding::Sharding(Axes mesh, std::vector<int64_t> coordinates, LogicalAxisRules
     for (const std::string& name : axes)
       QT_CHECK(std::any_of(mesh_.begin(), mesh_.end(),
                            [&](const Axis& axis) { return axis.name == name; }),
-               "logical axis rule ('{}', '{}'): the mesh [{}] has no axis '{}'", logical,
-               fmt::join(axes, "', '"), sizes_of(mesh_), name);
+               "logical axis rule ('{}', '{}'): the mesh [{}] has no axis '{}'; correct "
+               "PjitPartitioner.logical_axis_rules",
+               logical, fmt::join(axes, "', '"), sizes_of(mesh_), name);
     std::erase_if(axes, [&](const std::string& name) { return parts_of({name}, mesh_) == 1; });
   }
 }

@@ -11,6 +11,9 @@ namespace {
 class MultiOptimizer final : public Optimizer {
  public:
   explicit MultiOptimizer(std::vector<std::pair<ParamGroup, OptimizerPtr>> groups) {
+    QT_CHECK(!groups.empty(),
+             "MultiOptimizer: traversals_and_optimizers: expected one group or more, found none: "
+             "nothing would be trained");
     for (auto& [group, optimizer] : groups)
       groups_.push_back({std::move(group), std::move(optimizer), {}, {}});
   }

@@ -75,8 +75,8 @@ Factor factor_named(const std::string& name) {
   }
   std::string list;
   for (const std::string& k : known) list += (list.empty() ? "" : ", ") + k;
-  fail(ExitCode::kUsage, "create_learning_rate_scheduler: Unknown factor {}. Known: {}", name,
-       list);
+  fail(ExitCode::kUsage, "create_learning_rate_scheduler: factors: '{}' is not known; known: {}",
+       name, list);
 }
 
 }  // namespace

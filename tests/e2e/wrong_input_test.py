@@ -8,7 +8,7 @@ import resource
 import subprocess
 
 import e2e
-from e2e import ROOT, quintet, start, steps_of, tiny, wait_for
+from e2e import ROOT, quintet, start, steps_of, switch, tiny, wait_for
 
 
 def refuses(code, words, *arguments, **options):
@@ -50,7 +50,7 @@ def test_configurations(folder):
 def test_a_decode_function_that_is_none_is_found_before_the_first_step(folder):
     decoding = ["--gin.train_script.train.infer_eval_dataset_cfg=@infer_eval/utils.DatasetConfig()",
                 "--gin.models.EncoderDecoderModel.decode_fn=@seqio.Task"]
-    refuses(2, ["decode_fn", "use @decoding.beam_search"], *tiny(folder / "run", 10, *decoding))
+    refuses(2, ["decode_fn", "expected @decoding.beam_search"], *tiny(folder / "run", 10, *decoding))
     assert not steps_of(folder / "run")
 
 
@@ -81,6 +81,47 @@ def test_dropout_of_t5x_that_it_would_not_draw(folder):
     refuses(2, ["use_hardware_rng", *hardware], *tiny(folder / "run", 10, t5x, "--gin.train_script.train.use_hardware_rng=True"))
     refuses(2, ["t5x_dropout", "flaxformer's", "examples/t5"], "train", "--gin_file=quintet/switch_quickstart.gin",
             f"--model_dir={folder / 'run'}", t5x, "--gin.TRAIN_STEPS=2", "--gin.WARMUP_STEPS=1", timeout=30)
+
+
+# A line of gin after quintet/quickstart.gin, and what is said besides that line's place.
+DENSE = [("network.T5Config.emb_dim = 0", "T5Config.emb_dim: expected a positive number, found 0"),
+         ("network.T5Config.num_encoder_layers = -1", "num_encoder_layers: expected 0 to 10000 layers, found -1"),
+         ("network.T5Config.vocab_size = 10", "has 259 ids"),
+         ("network.T5Config.dtype = 'int7'", "dtype: expected 'float32' or 'bfloat16', found 'int7'"),
+         ("network.T5Config.mlp_activations = ('nope',)", "mlp_activations: 'nope' is not known; use one of linear"),
+         ("network.T5Config.dropout_rate = 1.5", "dropout_rate: expected 0 <= rate < 1, found 1.5"),
+         ("network.T5Config.remat_policy = 'some'", "remat_policy: expected 'none', 'minimal' or 'full', found 'some'"),
+         ("trainer.Trainer.num_microbatches = 3", "num_microbatches 3 does not divide train/utils.DatasetConfig.batch_size 4"),
+         ("partitioning.PjitPartitioner.logical_axis_rules = [('embed', 'nope')]", "has no axis 'nope'"),
+         ("models.EncoderDecoderModel.optimizer_def = @optimizers.nope()", "No configurable matching 'optimizers.nope'"),
+         ("optimizers.adamw.b1 = 1.5", "adamw.b1: scale_by_adam: b1 must be at least 0 and below 1, got 1.5"),
+         ("optimizers.adamw.mask = 'nothing/at/all'", "the mask selects none of the"),
+         ("optimizers.adamw.mask = '(('", "'((' is not a regular expression over parameter paths")]
+# And after quintet/switch_quickstart.gin.
+SPARSE = [("EMBED_DIM = 0", "Embed.features: expected 1 or more, found 0"),
+          ("NUM_EXPERTS = 0", "MoeLayer.num_experts: expected 1 or more, found 0"),
+          ("NUM_ENCODER_SPARSE_LAYERS = 5", "num_sparse_layers: expected 0 to num_layers = 1, found 5"),
+          ("NUM_SELECTED_EXPERTS = 9", "num_selected_experts: expected 1 to num_experts=4, found 9"),
+          ("expert/dense.MlpBlock.activations = ('nope',)", "activations: 'nope' is not known")]
+IMPORTS = """from __gin__ import dynamic_registration
+from flaxformer.components import dense
+from t5x import models
+from t5x import optimizers
+from t5x import partitioning
+from t5x import trainer
+from t5x.examples.t5 import network
+"""
+
+
+def test_a_configuration_that_does_not_fit_names_the_binding_and_its_line(folder):
+    for flags, cases in ((tiny(folder / "run", 3), DENSE), (switch(folder / "run", 3), SPARSE)):
+        quickstart = next(flag for flag in flags if "gin_file" in flag).partition("=")[2]
+        for line, said in cases:
+            file = folder / "wrong.gin"
+            text = f"{IMPORTS}include '{quickstart}'\n{line}\n"
+            name = line.partition(" ")[0]
+            rest = [flag for flag in flags if "gin_file" not in flag and not flag.startswith(f"--gin.{name}=")]
+            refuses(2, [said, f"{file}:{text.count(chr(10))}"], *rest, gin(folder, text))
 
 
 def test_numbers_that_make_no_sense(folder):

@@ -345,7 +345,8 @@ TEST(Rules, ThatNameNoMeshAxisAreRefused) {
   EXPECT_EQ(refusal([] {
               Sharding({{"data", 2}}, {0}, {{"mlp", {"tensor"}}});
             }),
-            "logical axis rule ('mlp', 'tensor'): the mesh [data=2] has no axis 'tensor'");
+            "logical axis rule ('mlp', 'tensor'): the mesh [data=2] has no axis 'tensor'; "
+            "correct PjitPartitioner.logical_axis_rules");
 }
 
 TEST(Rules, ThatCutWhatDoesNotDivideAreRefusedNamingOpTensorAndSizes) {

@@ -6,6 +6,20 @@
 
 namespace quintet::gin {
 
+void rethrow_at(const Where& where) {
+  try {
+    throw;
+  } catch (const ConfigError&) {
+    throw;
+  } catch (const Error& error) {
+    std::string_view message = error.what();
+    if (error.code() != ExitCode::kUsage || message.starts_with(where.text)) throw;
+    const std::string parameter = where.text.substr(where.text.rfind('.') + 1) + ": ";
+    if (message.starts_with(parameter)) message.remove_prefix(parameter.size());
+    throw ConfigError({}, -1, fmt::format("{}: {}", where.text, message));
+  }
+}
+
 void conversion_error(const Where& where, const std::string& expected, const Value& found) {
   throw ConfigError(
       {}, -1, fmt::format("{}: expected {}, found {}", where.text, expected, found.describe()));

@@ -19,6 +19,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "runtime/base/check.h"
 #include "runtime/gin/syntax/value.h"
 
 namespace quintet::gin {
@@ -36,9 +37,16 @@ struct Where {
 template <typename T, typename = void>
 struct Convert;
 
+/// The usage error that is being handled, with the value's place before it unless it has one.
+[[noreturn]] void rethrow_at(const Where& where);
+
 template <typename T>
 T as(const Value& value, const Where& where) {
-  return Convert<std::remove_cvref_t<T>>::from(value, where);
+  try {
+    return Convert<std::remove_cvref_t<T>>::from(value, where);
+  } catch (const quintet::Error&) {
+    rethrow_at(where);
+  }
 }
 /// Literals become literals, everything else an Object.
 template <typename T>

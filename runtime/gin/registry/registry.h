@@ -123,6 +123,13 @@ class StructParams {
   StructParams& accepted(const std::string& name, Value default_value = {}) {
     return add(Param(name, std::move(default_value)), [](T&, const Value&, const Where&) {});
   }
+  /// Called once all are set. Throws usage errors that begin with the parameter's name and a colon; the binding's place
+  /// comes before it.
+  StructParams& check(std::function<void(const T&)> valid) {
+    setters_->emplace_back(
+        "", [valid = std::move(valid)](T& object, const Value&, const Where&) { valid(object); });
+    return *this;
+  }
 
  private:
   template <typename M, typename Base>
@@ -194,7 +201,10 @@ StructParams<T> Registry::add_struct(const std::string& name) {
   Configurable& c = add(name, {}, [setters](const Arguments& a) -> Value {
     T object{};
     for (const auto& [parameter, set] : *setters)
-      if (a.has(parameter)) set(object, a.value(parameter), a.where(parameter));
+      if (!parameter.empty() && a.has(parameter))
+        set(object, a.value(parameter), a.where(parameter));
+    for (const auto& [parameter, check] : *setters)
+      if (parameter.empty()) check(object, {}, {});
     return Value::object(std::make_shared<T>(std::move(object)), a.target().name);
   });
   return {&c, std::move(setters)};

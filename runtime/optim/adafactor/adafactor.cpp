@@ -527,10 +527,11 @@ FactorDim factor_dim_from_name(std::string_view name) {
   if (lower == "batch") return FactorDim::kBatch;
   if (lower == "none" || lower == "unfactorized") return FactorDim::kNone;
   if (lower == "heuristic_rule") return FactorDim::kHeuristic;  // %adafactor.HEURISTIC_RULE
-  fail(ExitCode::kUsage,
-       "Adafactor: '{}' is not a factor dimension; known: ROW, COL, COLUMN, BATCH, NONE, "
-       "UNFACTORIZED",
-       name);
+  fail(
+      ExitCode::kUsage,
+      "logical_factor_rules: '{}' is not a factor dimension; known: ROW, COL, COLUMN, BATCH, NONE, "
+      "UNFACTORIZED",
+      name);
 }
 
 FactorRules standard_logical_factor_rules() {
