@@ -221,8 +221,9 @@ gin::Value attention_def(const Arguments& a, bool multi_query) {
   expect_is(a, "output_projection", true);
   AttentionDef def{size_of(a, "num_heads"), size_of(a, "head_dim"), rate_of(a, "dropout_rate"),
                    scale_of(a, "kernel_init", "fan_in", "normal").value_or(1), multi_query};
+  const auto timescale = a.get<double>("rotary_embedding_max_timescale");
   if (a.get_or<bool>("use_rotary_embedding", false)) {
-    def.rotary_max_timescale = a.get<double>("rotary_embedding_max_timescale");
+    def.rotary_max_timescale = timescale;
     QT_CHECK(def.head_dim % 2 == 0 && *def.rotary_max_timescale > 0,
              "{}: halves of a head are turned; expected an even head_dim and a positive "
              "rotary_embedding_max_timescale, found {} and {}",
