@@ -113,8 +113,7 @@ TEST(MoeDecoding, ADeviceWritesWhatTheCpuWrites) {
             if (t == 0) batch["decoder_input_tokens"].as<int32_t>()[at] = 0;
           }
       PredictOptions predict;
-      for (const DecodeFn& search :
-           {DecodeFn(beams), {greedy}, {samples}}) {
+      for (const DecodeFn& search : {DecodeFn(beams), {greedy}, {samples}}) {
         SCOPED_TRACE(fmt::format("{}, {} items, search {}", options.name(), items, search.index()));
         predict.decode_fn = search;
         const auto run = [&](auto& on) {
