@@ -114,7 +114,10 @@ void check_sizes(std::string_view op, const Rule& rule) {
         const std::string first(1, term.letters.front());
         const bool merged = term.letters.size() > 1, is_input = side == &rule.inputs;
         if (is_input) known.insert(term.letters);
-        require(known.contains(term.letters) || (!merged && rule.size_of(first) != nullptr),
+        require(known.contains(term.letters) ||
+                    std::ranges::all_of(
+                        term.letters,
+                        [&](const char c) { return rule.size_of(std::string(1, c)) != nullptr; }),
                 term.letters);
         require(!merged || rule.size_of(first) != nullptr, first);
       }
@@ -193,8 +196,10 @@ class Binding {
   Bound resolve(const std::string& letters) const {
     const auto found = terms_.find(letters);
     if (found != terms_.end()) return found->second;
-    const auto size = attrs_.get<int64_t>(letters);
-    return {{std::string(rule_.size_of(letters)->axis), size}, 0, size, {}};
+    int64_t size = 1;
+    for (const char letter : letters) size *= attrs_.get<int64_t>(std::string(1, letter));
+    const auto named = rule_.size_of(letters.substr(letters.size() - 1));
+    return {{std::string(named->axis), size}, 0, size, {}};
   }
 
   std::string_view op_;
