@@ -3,6 +3,7 @@
 // brackets; `...` stands for any leading axes. All compute in float32 unless said. Errors: usage
 // errors naming the op and the axes that do not fit.
 
+#include <array>
 #include <memory>
 #include <optional>
 
@@ -96,6 +97,11 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
 /// Queries or keys [batch, length, heads*kv], turned by their positions, which count from 0 in each row: rotary
 /// position embeddings.
 Tensor rotate(const Tensor& x, int64_t num_heads, double max_timescale);
+
+/// x [..., heads*n] -> of each head its first columns, the next and the next, as many as `widths` say: [..., heads*width]
+/// each; the last absent where its width is 0. And back.
+Tensors split_heads(const Tensor& x, int64_t num_heads, const std::array<int64_t, 3>& widths);
+Tensor join_heads(const Tensors& parts, int64_t num_heads);
 
 struct CrossEntropyOptions {
   double label_smoothing = 0, z_loss = 0;
