@@ -157,12 +157,12 @@ Tensor repeated_identity(const LayerConfig& config, DType dtype) {
     else
       repeat.as<bfloat16>()[at] = bfloat16(1.0F);
   }
-  return Tensor::from_host(repeat, {axis::kKv, axis::kJoinedKv});
+  return Tensor::from_host(repeat, {config.fused ? axis::kJoinedKv : axis::kKv, axis::kJoinedKv});
 }
 
 }  // namespace
 
-Attention::Attention(const Scope& scope, const LayerConfig& config)
+DotProductAttention::DotProductAttention(const Scope& scope, const LayerConfig& config)
     : num_heads(config.num_heads),
       head_dim(config.head_dim),
       max_distance(config.max_distance),
@@ -170,6 +170,31 @@ Attention::Attention(const Scope& scope, const LayerConfig& config)
       score_scale(config.scale_attn_logits ? 1 / std::sqrt(static_cast<double>(config.head_dim))
                                            : 1),
       dropout(scope, "dropout", "", config.dropout_rate) {  // Flax draws in the attention itself
+  if (config.multi_query)
+    repeat_ = {repeated_identity(config, DType::f32), repeated_identity(config, DType::bf16)};
+}
+
+Tensor DotProductAttention::for_all_heads(const Tensor& one) const {
+  if (repeat_.empty()) return one;
+  return ops::matmul(one, repeat_[one.spec().dtype == DType::f32 ? 0 : 1]);
+}
+
+Tensor DotProductAttention::operator()(Tensors qkv, const ops::AttentionMask& mask,
+                                       const Tensor& relative_bias, bool bidirectional,
+                                       bool of_self, const Context& context) const {
+  const ops::Dropout weights_dropout = dropout(context);
+  for (size_t i = 0; of_self && rotary_max_timescale && i < 2; ++i)
+    qkv[i] = ops::rotate(qkv[i], qkv[i].size(-1) / head_dim, *rotary_max_timescale);
+  return ops::attention(qkv[0], for_all_heads(qkv[1]), for_all_heads(qkv[2]), relative_bias, mask,
+                        {.num_heads = num_heads,
+                         .scale = score_scale,
+                         .max_distance = max_distance,
+                         .bidirectional = bidirectional,
+                         .dropout_rate = weights_dropout.rate,
+                         .dropout_key = weights_dropout.key});  // [batch, length, joined_kv]
+}
+
+Attention::Attention(const Scope& scope, const LayerConfig& config) : attend(scope, config) {
   const Axis embed{axis::kEmbed, config.emb_dim};
   const Axis joined{axis::kJoinedKv, config.joined_kv()};
   const Initializer initial = with_scale(config, t5_init::attention_kernel());
@@ -181,37 +206,21 @@ Attention::Attention(const Scope& scope, const LayerConfig& config)
   key = (scope / "key").param("kernel", {embed, shared}, initial, heads_apart);
   value = (scope / "value").param("kernel", {embed, shared}, initial, heads_apart);
   out = (scope / "out").param("kernel", {joined, embed}, initial, heads_apart);
-  if (config.multi_query)
-    repeat_ = {repeated_identity(config, DType::f32), repeated_identity(config, DType::bf16)};
-}
-
-Tensor Attention::for_all_heads(const Tensor& one) const {
-  if (repeat_.empty()) return one;
-  return ops::matmul(one, repeat_[one.spec().dtype == DType::f32 ? 0 : 1]);
 }
 
 Tensor Attention::operator()(const Tensor& x, const Tensor& memory, const ops::AttentionMask& mask,
                              const Tensor& relative_bias, bool bidirectional,
                              const Context& context) const {
-  const ops::Dropout weights_dropout = dropout(context);
+  const bool of_self = x.id() == memory.id();
   Tensors qkv;
-  if (x.id() == memory.id()) {
+  if (of_self) {
     qkv = dense(x, {query, key, value}, context);
-    for (size_t i = 0; rotary_max_timescale && i < 2; ++i)
-      qkv[i] = ops::rotate(qkv[i], qkv[i].size(-1) / head_dim, *rotary_max_timescale);
   } else {
     qkv = dense(memory, {key, value}, context);
     qkv.insert(qkv.begin(), dense(x, std::vector{query}, context)[0]);
   }
-  const Tensor y =
-      ops::attention(qkv[0], for_all_heads(qkv[1]), for_all_heads(qkv[2]), relative_bias, mask,
-                     {.num_heads = num_heads,
-                      .scale = score_scale,
-                      .max_distance = max_distance,
-                      .bidirectional = bidirectional,
-                      .dropout_rate = weights_dropout.rate,
-                      .dropout_key = weights_dropout.key});  // [batch, length, joined_kv]
-  return dense(y, std::vector{out}, context)[0];             // [batch, length, embed]
+  const Tensor y = attend(std::move(qkv), mask, relative_bias, bidirectional, of_self, context);
+  return dense(y, std::vector{out}, context)[0];  // [batch, length, embed]
 }
 
 }  // namespace quintet

@@ -2,6 +2,7 @@
 // The parts T5-family networks are made of, after t5x/examples/t5/layers.py. A part holds its
 // parameters and is called like a function; it knows nothing of devices or ranks.
 
+#include <array>
 #include <optional>
 
 #include "kernels/step_keys.h"
@@ -48,7 +49,15 @@ struct LayerConfig {
   bool multi_query = false;    // all heads have the keys and values of one (arXiv:1911.02150)
   bool masks_padding = false;  // padding enters attention and MLP as zeros; flaxformer's
   bool parallel = false;  // attention and MLP of one norm, added together; without cross-attention
+  bool fused =
+      false;  // of parallel layers, with multi-query attention: kernels as flaxformer fuses them
 
+  /// Of a fused layer: what a head's columns of q_wi_fused are, one after another (the last 0 unless gated); and its
+  /// rows of o_wo_fused.
+  std::array<int64_t, 3> fused_widths() const {
+    const int64_t mlp = mlp_dim / num_heads;
+    return {head_dim, mlp, mlp_activations.size() == 2 ? mlp : 0};
+  }
   int64_t joined_kv() const { return num_heads * head_dim; }
 };
 
@@ -104,23 +113,33 @@ struct MlpBlock {
   Tensor operator()(const Tensor& x, const Context& context) const;
 };
 
-/// Multi-head attention; `relative_bias` is a [heads, buckets] table or absent.
-struct Attention {
+/// What queries find; `relative_bias` is a [heads, buckets] table or absent.
+struct DotProductAttention {
   int64_t num_heads, head_dim, max_distance;
   std::optional<double> rotary_max_timescale;
   double score_scale;
   DropoutPlace dropout;
-  Param query, key, value, out;
-  Attention(const Scope& scope, const LayerConfig& config);
-  /// x: [batch, length, embed] asks, memory: [batch, memory length, embed] answers.
-  Tensor operator()(const Tensor& x, const Tensor& memory, const ops::AttentionMask& mask,
-                    const Tensor& relative_bias, bool bidirectional, const Context& context) const;
+  DotProductAttention(const Scope& scope, const LayerConfig& config);
+  /// qkv: queries [batch, length, joined_kv], keys and values of as many heads, or of one. of_self: where they are
+  /// turned by their positions, if they are.
+  Tensor operator()(Tensors qkv, const ops::AttentionMask& mask, const Tensor& relative_bias,
+                    bool bidirectional, bool of_self, const Context& context) const;
 
  private:
   /// A head's keys or values [batch, length, kv], for each of num_heads: [batch, length, joined_kv].
   Tensor for_all_heads(const Tensor& one) const;
   std::vector<Tensor>
       repeat_;  // identities [kv, joined_kv] of each dtype; none: every head has its own
+};
+
+/// Multi-head attention.
+struct Attention {
+  DotProductAttention attend;
+  Param query, key, value, out;
+  Attention(const Scope& scope, const LayerConfig& config);
+  /// x: [batch, length, embed] asks, memory: [batch, memory length, embed] answers.
+  Tensor operator()(const Tensor& x, const Tensor& memory, const ops::AttentionMask& mask,
+                    const Tensor& relative_bias, bool bidirectional, const Context& context) const;
 };
 
 }  // namespace quintet

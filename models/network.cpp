@@ -245,6 +245,40 @@ Tensor ParallelLayer::operator()(const Tensor& x, const ops::AttentionMask& mask
   return ops::add(x, ops::scale(y, std::sqrt(0.5)), dropout(context));
 }
 
+FusedParallelLayer::FusedParallelLayer(const Scope& scope, const LayerConfig& config)
+    : layer_norm(scope / "layer_norm", config),
+      attend(scope / "self_attention", config),
+      mlp_dropout(scope / "mlp", "dropout", "", config.dropout_rate),
+      dropout(scope, "dropout", "", config.dropout_rate),
+      activations(config.mlp_activations),
+      widths(config.fused_widths()) {
+  QT_CHECK(config.mlp_dim % config.num_heads == 0,
+           "parallel_fused_decoder: {} heads do not divide the {} columns of the MLP",
+           config.num_heads, config.mlp_dim);
+  const Axis embed{axis::kEmbed, config.emb_dim};
+  const Axis in{axis::kJoinedKv, config.num_heads * (widths[0] + widths[1] + widths[2])};
+  const Axis out{axis::kJoinedKv, config.num_heads * (widths[0] + widths[1])};
+  const Initializer initial = with_scale(config, t5_init::attention_kernel());
+  q_wi_fused = (scope / "q_wi_fused").param("kernel", {embed, in}, initial, true);
+  kv_fused = (scope / "kv_fused")
+                 .param("kernel", {embed, {axis::kJoinedKv, 2 * config.head_dim}}, initial, true);
+  o_wo_fused = (scope / "o_wo_fused").param("kernel", {out, embed}, initial, true);
+}
+
+Tensor FusedParallelLayer::operator()(const Tensor& x, const ops::AttentionMask& mask,
+                                      const Tensor& relative_bias, const Context& context) const {
+  const int64_t d = attend.head_dim;
+  const Tensors made = dense(layer_norm(x), {q_wi_fused, kv_fused}, context);
+  const Tensors q_wi = ops::split_heads(made[0], attend.num_heads, widths);
+  Tensors qkv = ops::split_heads(made[1], 1, {d, d, 0});
+  qkv[2] = qkv[1];
+  qkv[1] = std::exchange(qkv[0], q_wi[0]);
+  const Tensor found = attend(std::move(qkv), mask, relative_bias, false, true, context);
+  const Tensor h = ops::dropout(ops::gate(q_wi[1], q_wi[2], activations), mlp_dropout(context));
+  const Tensor y = ops::join_heads({found, h}, attend.num_heads);
+  return ops::add(x, dense(y, std::vector{o_wo_fused}, context)[0], dropout(context));
+}
+
 Decoder::Decoder(const Scope& scope, const StackSpec& spec, Remat remat)
     : input_dropout_(scope, "input_dropout", spec.cross_attention ? "Dropout_0" : "input_dropout",
                      spec.layer.dropout_rate),
@@ -258,7 +292,9 @@ Decoder::Decoder(const Scope& scope, const StackSpec& spec, Remat remat)
            "parallel: layers that attend to an encoder or have experts are not parallel here");
   for (int64_t i = 0; i < spec.num_layers; ++i) {
     const Scope layer = scope / fmt::format("layers_{}", i);
-    if (spec.layer.parallel)
+    if (spec.layer.fused)
+      layers_.emplace_back(std::in_place_type<FusedParallelLayer>, layer, spec.layer);
+    else if (spec.layer.parallel)
       layers_.emplace_back(std::in_place_type<ParallelLayer>, layer, spec.layer);
     else
       layers_.emplace_back(std::in_place_type<DecoderLayer>, layer, spec.layer,
@@ -275,10 +311,15 @@ Tensor Decoder::operator()(const Tensor& x, const Tensor& encoded,
     y = run_layer(remat_, {y, encoded}, context,
                   [=, this](const Tensors& in, LayerRouting* routing) {
                     const Tensor bias = table_of(relative_biases_, i);
-                    if (const auto* parallel = std::get_if<ParallelLayer>(&layers_[i]))
-                      return (*parallel)(in[0], self_mask, bias, context);
-                    return std::get<DecoderLayer>(layers_[i])(in[0], in[1], self_mask, cross_mask,
-                                                              token_mask, bias, context, routing);
+                    return std::visit(
+                        [&]<class Layer>(const Layer& layer) {
+                          if constexpr (std::is_same_v<Layer, DecoderLayer>)
+                            return layer(in[0], in[1], self_mask, cross_mask, token_mask, bias,
+                                         context, routing);
+                          else
+                            return layer(in[0], self_mask, bias, context);
+                        },
+                        layers_[i]);
                   });
   return masked(ops::dropout(decoder_norm_(y), output_dropout_(context)), token_mask);
 }

@@ -132,6 +132,20 @@ struct ParallelLayer {
                     const Context& context) const;
 };
 
+/// The same with fused kernels (LayerConfig::fused), and without the factor: x + dropout(attention + MLP).
+struct FusedParallelLayer {
+  RmsNorm layer_norm;
+  DotProductAttention attend;
+  DropoutPlace mlp_dropout, dropout;
+  std::vector<std::string> activations;
+  std::array<int64_t, 3> widths;  // LayerConfig::fused_widths()
+  Param q_wi_fused, kv_fused, o_wo_fused;
+  FusedParallelLayer(const Scope& scope, const LayerConfig& config);
+  /// x: [batch, length, embed] -> the same
+  Tensor operator()(const Tensor& x, const ops::AttentionMask& mask, const Tensor& relative_bias,
+                    const Context& context) const;
+};
+
 class Decoder {
  public:
   Decoder(const Scope& scope, const StackSpec& spec, Remat remat);
@@ -144,7 +158,7 @@ class Decoder {
  private:
   DropoutPlace input_dropout_, output_dropout_;
   std::vector<Param> relative_biases_;  // one for all layers, or one a layer
-  std::deque<std::variant<DecoderLayer, ParallelLayer>> layers_;
+  std::deque<std::variant<DecoderLayer, ParallelLayer, FusedParallelLayer>> layers_;
   RmsNorm decoder_norm_;
   Remat remat_;
 };

@@ -106,7 +106,8 @@ TEST_F(Layouts, GiveTheSameRunOfTiedT5) {
 }
 
 TEST_F(Layouts, GiveTheSameRunOfMultiQueryAttentionAndParallelLayers) {
-  for (const Network network : {Network::multi_query, Network::parallel, Network::rotary})
+  for (const Network network :
+       {Network::multi_query, Network::parallel, Network::rotary, Network::fused})
     compare({.network = network, .packed = true, .optimizer = {}}, {2, 2}, 2, 2);
 }
 

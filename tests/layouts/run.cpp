@@ -105,7 +105,8 @@ Result run(const Training& training) {
 }
 
 bool decodes_alone(const Training& training) {
-  return training.network == Network::decoder_only || training.network == Network::parallel;
+  return training.network == Network::decoder_only || training.network == Network::parallel ||
+         training.network == Network::fused;
 }
 
 }  // namespace
@@ -130,7 +131,9 @@ std::unique_ptr<BaseModel> make_model(const Training& training) {
     config.dropout_rate = training.dropout_rate;
     config.logits_via_embedding = training.network == Network::t5_1_0_tied;
     config.multi_query = training.network == Network::multi_query;
-    config.parallel = training.network == Network::parallel;
+    config.fused = training.network == Network::fused;
+    config.parallel = config.fused || training.network == Network::parallel;
+    config.multi_query |= config.fused;
     if (training.network == Network::rotary) {
       config.multi_query = true;
       config.num_buckets = 0;

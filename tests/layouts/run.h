@@ -15,7 +15,16 @@
 
 namespace quintet::testing {
 
-enum class Network { t5_1_1, t5_1_0_tied, decoder_only, experts, multi_query, parallel, rotary };
+enum class Network {
+  t5_1_1,
+  t5_1_0_tied,
+  decoder_only,
+  experts,
+  multi_query,
+  parallel,
+  rotary,
+  fused
+};
 
 /// What is trained: the same on every layout.
 struct Training {
