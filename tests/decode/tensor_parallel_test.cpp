@@ -321,6 +321,8 @@ TEST(TensorParallel, ResultsOfMultiQueryAndParallelLayersAreOneRanksBits) {
   alone.num_layers = 2;
   alone.multi_query = alone.parallel = true;
   expect_agree<DecoderOnlyModel>(alone, parameters_of<DecoderOnlyTransformer>(alone, 0.25F), true);
+  alone.fused = true, alone.mlp_dim = 141;
+  expect_agree<DecoderOnlyModel>(alone, parameters_of<DecoderOnlyTransformer>(alone, 0.25F), true);
 }
 
 TEST(TensorParallel, ResultsOfRotaryEmbeddingsAreOneRanksBits) {

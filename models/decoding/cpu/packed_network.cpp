@@ -4,6 +4,7 @@
 #include <cstring>
 #include <set>
 
+#include "models/decoding/network/place.h"
 #include "models/decoding/network/quantized_parameters.h"
 
 namespace quintet::decoding {
@@ -15,7 +16,11 @@ class Loader {
   using Form = PackedForm;
   Loader(const PackedNetwork& network, const ParameterSource& source, HugeArena& arena,
          WeightType type)
-      : network_(network), source_(source), spec_(network.spec()), arena_(arena), type_(type) {}
+      : network_(network),
+        source_(by_matrix(network.spec(), source)),
+        spec_(network.spec()),
+        arena_(arena),
+        type_(type) {}
 
   /// Float32, or what is packed as `type` as it is.
   StoredMatrix read(const std::string& name, int64_t rows, int64_t columns,
@@ -199,7 +204,7 @@ class Loader {
   }
 
   const PackedNetwork& network_;
-  const ParameterSource& source_;
+  const ParameterSource source_;
   const ModelSpec& spec_;
   const LayerConfig& layer_ = spec_.decoder.layer;  // an encoder's sizes are the same
   HugeArena& arena_;

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "kernels/attention/buckets.h"
+#include "models/decoding/network/place.h"
 #include "runtime/execution/tape.h"
 
 namespace quintet::decoding {
@@ -26,9 +27,11 @@ Tensor bias_by_distance(const HostArray& table, int64_t max_distance) {
 class Loader {
  public:
   using Form = GpuForm;
-  Loader(const Parameters& parameters, const ModelSpec& spec, const InferenceWeights& weights)
+  Loader(const Parameters& parameters, const ModelSpec& spec, const LayerConfig& all_heads,
+         const InferenceWeights& weights)
       : parameters_(parameters),
         spec_(spec),
+        all_heads_(all_heads),
         weights_(weights),
         compute_dtype_(dtype_from_name(spec.dtype)),
         type_(weights.type == WeightType::f32 && compute_dtype_ == DType::bf16 ? WeightType::bf16
@@ -43,7 +46,7 @@ class Loader {
   /// Decoding's attention does not scale its scores: the queries are. `axis`: of which a rank has its part.
   GpuMatrix matrix(const std::string& name, std::optional<int> axis = {}) const {
     if (!has_all()) return copied(name, axis, compute_dtype_);
-    const Tensor used = parameters_.at(name).used();
+    const Tensor used = own(name);
     const auto by = factor_of(spec_, name);
     return by ? ops::scale(used, 1 / static_cast<double>(*by)) : used;
   }
@@ -90,9 +93,25 @@ class Loader {
  private:
   static constexpr int kRows = 0, kColumns = 1;
 
+  Tensor own(const std::string& name) const {
+    const Place place = place_of(all_heads_, name);
+    const Tensor& used = parameters_.at(place.parameter).used();
+    if (!place.is_part()) return used;
+    const Tensor part(Spec{place.axes, used.spec().dtype});
+    const int64_t bytes = size_of(used.spec().dtype);
+    Device::current().copy({.to = part.raw(),
+                            .from = used.raw() + place.offset * bytes,
+                            .bytes = place.unit * bytes,
+                            .counts = {1, place.count},
+                            .to_strides = {0, place.unit * bytes},
+                            .from_strides = {0, place.stride * bytes}});
+    return part;
+  }
+
   /// From the source; `axis`, of its matrices: this rank's part of it alone.
   GpuMatrix copied(const std::string& name, std::optional<int> axis, DType computed) const {
-    Axes axes = parameters_.at(name).spec.axes;
+    const Place place = place_of(all_heads_, name);
+    Axes axes = place.is_part() ? place.axes : parameters_.at(name).spec.axes;
     const auto uploaded = [&](const QuantizedParameter& parameter) {
       return GpuMatrix(parameter, axes, name.ends_with("token_embedder/embedding"), computed);
     };
@@ -129,6 +148,7 @@ class Loader {
 
   const Parameters& parameters_;
   const ModelSpec& spec_;
+  const LayerConfig& all_heads_;
   const InferenceWeights& weights_;
   const DType compute_dtype_;
   const WeightType type_;  // of what is copied
@@ -158,9 +178,11 @@ GpuWeights::GpuWeights(ModelSpec part, const Parameters& parameters,
            "tensor parallel: {} ranks for {} attention heads and MLPs of {}: GPUs have equal parts "
            "of them; start a number of ranks that divides each",
            ranks.size(), spec.decoder.layer.num_heads, fmt::join(mlp_widths(spec), " and "));
+  const LayerConfig all_heads = spec.decoder.layer;
+  const InferenceWeights matrices{weights.type, by_matrix(spec, weights.source), ranks};
   spec.decoder.layer.num_heads /= ranks.size();
   if (spec.encoder) spec.encoder->layer.num_heads /= ranks.size();
-  const Loader load(parameters, spec, weights);
+  const Loader load(parameters, spec, all_heads, matrices);
   if (spec.encoder) {
     encoder = load_stack(load, *spec.encoder);
     encoder_embedding = load.matrix(spec.embedding_name(*spec.encoder));

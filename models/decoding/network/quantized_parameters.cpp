@@ -52,13 +52,19 @@ std::optional<float> factor_of(const ModelSpec& spec, const std::string& name) {
   const LayerConfig& layer = spec.decoder.layer;
   if (layer.scale_attn_logits && name.ends_with("/query/kernel"))
     return std::sqrt(static_cast<float>(layer.head_dim));
-  if (layer.parallel && (name.ends_with("/out/kernel") || name.ends_with("/wo/kernel")))
+  if (layer.parallel && !layer.fused &&
+      (name.ends_with("/out/kernel") || name.ends_with("/wo/kernel")))
     return std::sqrt(2.0F);
   return std::nullopt;
 }
 
 QuantizedParameter quantize_parameter(const ModelSpec& spec, const std::string& name,
                                       const View& value, WeightType weights) {
+  QT_CHECK(
+      !name.ends_with("_fused/kernel"),
+      "parameter {}: kernels of fused layers are stored in float32 alone; serve and generate make "
+      "weights in fewer bits of them when they start",
+      name);
   const WeightType type = type_of(spec, name, weights);
   std::vector<float> scaled;
   const float* w = value.data<float>();

@@ -1,0 +1,28 @@
+#pragma once
+// Where a matrix that generation multiplies with lies among a model's parameters: under its own name, but those of
+// fused layers (LayerConfig::fused) are a part of every head of one parameter.
+//
+//   place_of(layer, "decoder/layers_0/mlp/wi_1/kernel").parameter    // "decoder/layers_0/q_wi_fused/kernel"
+//   const ParameterSource matrices = by_matrix(spec, parameters);    // for loaders, which ask for matrices
+
+#include "models/decoding/network/parameter_source.h"
+#include "models/spec.h"
+#include "runtime/base/axis.h"
+
+namespace quintet::decoding {
+
+struct Place {
+  std::string parameter;
+  // Of a part: its axes, and `count` times `unit` elements that stand `stride` apart, the first at `offset`.
+  Axes axes = {};
+  int64_t count = 0, unit = 0, stride = 0, offset = 0;
+
+  bool is_part() const { return count > 0; }
+};
+/// `layer`: with the heads of all ranks.
+Place place_of(const LayerConfig& layer, const std::string& name);
+
+/// `parameters` by the names of matrices; throws kData for a part of one that is in 8 bits, or of another size.
+ParameterSource by_matrix(const ModelSpec& spec, const ParameterSource& parameters);
+
+}  // namespace quintet::decoding
