@@ -9,6 +9,8 @@ using gin::Param;
 using gin::Registry;
 
 const std::string kT5 = "flaxformer.architectures.t5.t5_architecture.";
+const std::string kFusedLayer =
+    "flaxformer.architectures.t5.parallel_fused_decoder.ParallelFusedDecoderLayer";
 const std::string kMoe = "flaxformer.architectures.moe.";
 const std::string kComponents = "flaxformer.components.";
 
@@ -39,6 +41,8 @@ struct AttentionDef {
   double dropout_rate = 0, scale = 1;
   bool multi_query = false;
   std::optional<double> rotary_max_timescale = {};
+  bool rescale_logits = false;
+  std::optional<int64_t> out_features = {};
   bool operator==(const AttentionDef&) const = default;
 };
 struct MlpDef {
@@ -47,6 +51,8 @@ struct MlpDef {
   double dropout_rate = 0;
   std::optional<double> scale = {};
   std::string distribution = {};  // of its initial matrices; empty: not said
+  std::optional<int64_t> out_dim = {};
+  bool precomputed = false;  // its kernels are fused with those of attention
 };
 struct MoeDef {
   MoeConfig config{};
@@ -62,7 +68,7 @@ struct LayerDef {
   std::optional<MlpDef> extra_mlp;
   double dropout_rate = 0;
   bool has_relative_bias = false;  // a table of its own
-  bool cross_attention = false, parallel = false;
+  bool cross_attention = false, parallel = false, fused = false;
   RelativeBias bias = {};  // that, or the stack's
 };
 struct StackDef {
@@ -217,11 +223,13 @@ void add_components(Registry& r) {
 }
 
 gin::Value attention_def(const Arguments& a, bool multi_query) {
-  for (const char* name : {"use_bias", "rescale_logits"}) expect_is(a, name, false);
+  expect_is(a, "use_bias", false);
   expect_is(a, "output_projection", true);
   AttentionDef def{size_of(a, "num_heads"), size_of(a, "head_dim"), rate_of(a, "dropout_rate"),
                    scale_of(a, "kernel_init", "fan_in", "normal").value_or(1), multi_query};
   const auto timescale = a.get<double>("rotary_embedding_max_timescale");
+  def.rescale_logits = a.get_or<bool>("rescale_logits", false);
+  if (!a.value("out_features").is_none()) def.out_features = size_of(a, "out_features");
   if (a.get_or<bool>("use_rotary_embedding", false)) {
     def.rotary_max_timescale = timescale;
     QT_CHECK(def.head_dim % 2 == 0 && *def.rotary_max_timescale > 0,
@@ -257,7 +265,8 @@ void add_mlp(Registry& r) {
               {"activations", gin::List{"relu"}},
               {"kernel_init", nullptr},
               {"intermediate_dropout_rate", 0.1},
-              {"final_dropout_rate", 0.1}},
+              {"final_dropout_rate", 0.1},
+              {"precomputed_intermediates", false}},
              {"bias_init", "dtype", "wi_fused_kernel_init", "input_axis_name",
               "activations_axis_name", "intermediate_axis_name", "output_axis_name",
               "data_sharding_constraints", "activation_partitioning_dims", "out_dim", "precision",
@@ -265,11 +274,14 @@ void add_mlp(Registry& r) {
         [](const Arguments& a) {
           expect_is(a, "use_bias", false);
           expect_is(a, "fuse_kernels", false);
-          QT_CHECK(a.get<double>("final_dropout_rate") == 0,
+          const bool precomputed = a.get<bool>("precomputed_intermediates");
+          QT_CHECK(precomputed || a.get<double>("final_dropout_rate") == 0,
                    "{}: this network drops nothing there; bind 0",
                    a.where("final_dropout_rate").text);
           MlpDef mlp{size_of(a, "intermediate_dim"), activations_of(a),
                      rate_of(a, "intermediate_dropout_rate")};
+          mlp.precomputed = precomputed;
+          if (!a.value("out_dim").is_none()) mlp.out_dim = size_of(a, "out_dim");
           if (const auto initial = initial_of(a, "kernel_init", "variance_scaling")) {
             mlp.distribution = initial->distribution;
             mlp.scale = scale_of(a, "kernel_init", "fan_in", mlp.distribution);
@@ -367,16 +379,52 @@ void add_moe(Registry& r) {
         moe_layer);
 }
 
+void take_bias(LayerDef& def, const Arguments& a) {
+  def.has_relative_bias = !a.value("relative_position_bias_factory").is_none();
+  def.bias = made<RelativeBias>(a, "relative_position_bias_factory");
+}
+
+gin::Value fused_layer(const Arguments& a) {
+  expect_is(a, "scanned", false);
+  LayerDef def{.attention = a.get<AttentionDef>("self_attention"),
+               .mlp = a.value("mlp"),
+               .extra_mlp = {},
+               .dropout_rate = dropout_of(a, "dropout_factory"),
+               .parallel = true,
+               .fused = true};
+  const auto mlp = a.get<MlpDef>("mlp");
+  QT_CHECK(
+      def.attention.multi_query && mlp.precomputed && def.attention.out_features,
+      "{}: its kernels are those of a MultiQueryDotProductAttention with out_features and of a "
+      "MlpBlock with precomputed_intermediates = True; bind these",
+      a.where("self_attention").text);
+  QT_CHECK(mlp.dim % def.attention.num_heads == 0,
+           "{}: the {} heads of attention do not divide the {} columns of the MLP",
+           a.where("mlp").text, def.attention.num_heads, mlp.dim);
+  take_bias(def, a);
+  return object(def);
+}
+
 gin::Value layer(const Arguments& a, const std::string& attention) {
   expect_is(a, "scanned", false);
   LayerDef def{.attention = a.get<AttentionDef>(attention),
                .mlp = a.value("mlp"),
                .extra_mlp = {},
                .dropout_rate = dropout_of(a, "dropout_factory")};
-  if (const auto mlp = def.mlp.object_as<MlpDef>())
+  QT_CHECK(!def.attention.rescale_logits,
+           "{}: rescale_logits is parallel_fused_decoder.ParallelFusedDecoderLayer's alone here; "
+           "bind False",
+           a.where(attention).text);
+  if (const auto mlp = def.mlp.object_as<MlpDef>()) {
     check_distribution(*mlp, "truncated_normal", a.where("mlp"));
-  else
+    QT_CHECK(
+        !mlp->precomputed,
+        "{}: precomputed_intermediates are parallel_fused_decoder.ParallelFusedDecoderLayer's; "
+        "bind False",
+        a.where("mlp").text);
+  } else {
     gin::as<MoeDef>(def.mlp, a.where("mlp"));
+  }
   def.cross_attention =
       a.has("encoder_decoder_attention") && !a.value("encoder_decoder_attention").is_none();
   if (def.cross_attention) {
@@ -400,8 +448,7 @@ gin::Value layer(const Arguments& a, const std::string& attention) {
                              def.mlp.object_as<MlpDef>() && !def.extra_mlp),
            "{}: layers of a decoder without encoder and without experts alone are parallel here",
            a.where("parallel").text);
-  def.has_relative_bias = !a.value("relative_position_bias_factory").is_none();
-  def.bias = made<RelativeBias>(a, "relative_position_bias_factory");
+  take_bias(def, a);
   return object(def);
 }
 
@@ -413,6 +460,14 @@ void add_layers(Registry& r) {
                                          "parallel",
                                          "sow_intermediates",
                                          "scanned"};
+  r.add(kFusedLayer,
+        with({{"self_attention"}, {"mlp"}, {"dropout_factory", nullptr}},
+             {"layer_norm_factory", "relative_position_bias_factory",
+              "shared_relative_position_bias", "activation_partitioning_dims", "sow_intermediates",
+              "scanned", "use_aqt", "weight_params", "act_params", "possibly_use_quantized_vars",
+              "is_quant_finetune_mode", "q_wi_fused_kernel_init", "kv_fused_kernel_init",
+              "o_wo_fused_kernel_init", "dense_general_cls_factory"}),
+        fused_layer);
   for (const auto& [module, sparse] :
        {std::pair<std::string, bool>{kT5, false}, {kMoe + "moe_architecture.Sparse", true}}) {
     std::vector<Param> encoder = with({{"attention"}, {"mlp"}, {"dropout_factory", nullptr}}, more);
@@ -465,6 +520,14 @@ void take_layer(LayerConfig& c, const LayerDef& def) {
   c.multi_query = def.attention.multi_query;
   c.rotary_max_timescale = def.attention.rotary_max_timescale;
   c.parallel = def.parallel;
+  c.fused = def.fused;
+  c.scale_attn_logits = def.attention.rescale_logits;
+  for (const std::optional<int64_t>& width : {def.attention.out_features, mlp->out_dim})
+    QT_CHECK(
+        width.value_or(c.emb_dim) == c.emb_dim,
+        "out_features and out_dim: what leaves attention and the MLP is as wide as embeddings, "
+        "{}; found {}",
+        c.emb_dim, width.value_or(0));
   c.mlp_dim = mlp->dim;
   c.mlp_activations = mlp->activations;
   c.dropout_rate = def.dropout_rate;
@@ -477,7 +540,8 @@ void take_layer(LayerConfig& c, const LayerDef& def) {
   c.shared_relative_position_bias = !def.has_relative_bias;
   c.num_buckets = def.bias.num_buckets;
   c.max_distance = def.bias.max_distance;
-  for (const std::optional<double>& scale : {mlp->scale, def.bias.scale})
+  for (const std::optional<double>& scale :
+       {def.fused ? std::optional<double>() : mlp->scale, def.bias.scale})
     QT_CHECK(scale.value_or(c.init_scale) == c.init_scale,
              "initial scales of layers differ: {} of attention, {} of the MLP or the relative "
              "position biases; this network has one",

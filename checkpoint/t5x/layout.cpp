@@ -58,7 +58,8 @@ struct Parameter {
   /// The axis that is as wide as the model.
   size_t width_axis() const {
     const Axes axes = inner_axes();
-    if (path.ends_with("/out/kernel") || path.ends_with("/wo/kernel")) return axes.back();
+    for (const char* kernel : {"/out/kernel", "/wo/kernel", "/o_wo_fused/kernel"})
+      if (path.ends_with(kernel)) return axes.back();
     return axes[path.find("/expert/") == std::string::npos || axes.size() < 2 ? 0 : 1];
   }
 };
@@ -137,8 +138,11 @@ class Layout {
     const Axes axes = parameter.inner_axes();
     const bool is_attention = parts.size() > 3 && parts.back() == "kernel" &&
                               parts[parts.size() - 3].ends_with("attention");
-    if (axes.size() != 3 || !is_attention) return;
+    if (axes.size() != 3 || parts.size() < 3 || parts.back() != "kernel") return;
     const std::string& module = parts[parts.size() - 2];
+    if (module == "q_wi_fused" || module == "kv_fused") parameter.heads = axes[1];
+    if (module == "o_wo_fused") parameter.heads = axes[0];
+    if (!is_attention) return;
     if (module == "query" || module == "key" || module == "value") parameter.heads = axes[1];
     if (module == "out") parameter.heads = axes[0];
   }

@@ -337,7 +337,12 @@ TEST(T5xReader, ReadsFlaxformersTreesBitForBit) {
         testing::read_all(t5x::Reader(folder / "checkpoint_2" / "checkpoint")), want));
     const auto layers = open_checkpoint(folder);
     EXPECT_EQ(layers->step(), 2);
-    EXPECT_TRUE(layers->tensors().contains("target/encoder/layers_1/attention/out/kernel"));
+    const bool is_fused = folder.filename() == "fused";
+    const auto found =
+        layers->tensors().find(is_fused ? "target/decoder/layers_1/o_wo_fused/kernel"
+                                        : "target/encoder/layers_1/attention/out/kernel");
+    ASSERT_NE(found, layers->tensors().end());
+    EXPECT_EQ(found->second.shape, (std::vector<int64_t>{is_fused ? 36 : 16, 16}));
   }
 }
 

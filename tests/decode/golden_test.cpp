@@ -109,11 +109,13 @@ TEST(DecodeGolden, TokensOfFlaxformersNetworksAreEqual) {
   for (const auto& folder : fixture_folders("model")) {
     if (!std::filesystem::exists(folder / "decode.json")) continue;
     const Json meta = Json::read(folder / "decode.json");
-    const HostArrays parameters = read_safetensors(folder / "params.safetensors");
+    const Json config = Json::read(folder / "meta.json")["config"];
+    const HostArrays parameters =
+        layers_apart(read_safetensors(folder / "params.safetensors"), config);
     const HostArrays batch = read_safetensors(folder / "batch.safetensors");
     const HostArrays outputs = read_safetensors(folder / "decode.safetensors");
-    const auto model = build_model(Json::read(folder / "meta.json")["config"], {});
-    model->parameters().load(parameters);
+    const auto model = build_model(config, {});
+    load_joined(model->parameters(), parameters);
     const ModelSpec& spec = model->spec();
     const PackedNetwork network(spec, source_of(parameters));
     std::unique_ptr<GpuDecoder> device;

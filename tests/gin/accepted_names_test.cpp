@@ -185,6 +185,11 @@ flaxformer.architectures.moe.routing.ExpertsChooseMaskedRouter:
 flaxformer.components.attention.dense_attention.MultiQueryDotProductAttention:
   num_heads = 2
   head_dim = 4
+flaxformer.architectures.t5.parallel_fused_decoder.ParallelFusedDecoderLayer:
+  self_attention = @fused/flaxformer.components.attention.dense_attention.MultiQueryDotProductAttention()
+  mlp = @fused/flaxformer.components.dense.MlpBlock()
+fused/flaxformer.components.attention.dense_attention.MultiQueryDotProductAttention.out_features = 8
+fused/flaxformer.components.dense.MlpBlock.precomputed_intermediates = True
 flaxformer.architectures.t5.t5_architecture.Encoder:
   num_layers = 1
   layer_factory = @flaxformer.architectures.t5.t5_architecture.EncoderLayer

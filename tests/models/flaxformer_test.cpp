@@ -1,5 +1,6 @@
 // What gin files bind of flaxformer's dense modules: networks of these, or errors that say what to bind.
 
+#include "models/decoding/network/quantized_parameters.h"
 #include "models/fp8.h"
 #include "tests/models/model_fixture.h"
 
@@ -26,6 +27,18 @@ const std::string kMultiQuery =
     "t5_architecture.EncoderLayer.attention = "
     "@dense_attention.MultiQueryDotProductAttention()\n";
 
+const std::string kFused =
+    kDecoderOnly + kEmbedder +
+    "t5_architecture.Decoder.layer_factory = @parallel_fused_decoder.ParallelFusedDecoderLayer\n"
+    "parallel_fused_decoder.ParallelFusedDecoderLayer.self_attention = "
+    "@dense_attention.MultiQueryDotProductAttention()\n"
+    "parallel_fused_decoder.ParallelFusedDecoderLayer.mlp = @dense.MlpBlock()\n"
+    "dense_attention.MultiQueryDotProductAttention.num_heads = 2\n"
+    "dense_attention.MultiQueryDotProductAttention.head_dim = 4\n"
+    "dense_attention.MultiQueryDotProductAttention.rescale_logits = True\n";
+const std::string kPrecomputed = "dense.MlpBlock.precomputed_intermediates = True\n";
+const std::string kOutFeatures = "dense_attention.MultiQueryDotProductAttention.out_features = 8\n";
+
 std::string refusal(const std::string& bindings) {
   try {
     flaxformer_architecture(tiny(bindings), kDenseGin);
@@ -46,7 +59,14 @@ TEST(Flaxformer, RefusesNetworksThatAreNotThere) {
            {"t5_architecture.Encoder.scan_layers = True\n", "is read into them"},
            {"dense_attention.MultiHeadDotProductAttention.use_rotary_embedding = True\n",
             "SCOPE/MultiHeadDotProductAttention.use_rotary_embedding = False"},
-           {kDecoderOnly + kEmbedder + kNoCross + kRotary + "HEAD_DIM = 5\n", "an even head_dim"}})
+           {kDecoderOnly + kEmbedder + kNoCross + kRotary + "HEAD_DIM = 5\n", "an even head_dim"},
+           {"dense_attention.MultiHeadDotProductAttention.rescale_logits = True\n",
+            "ParallelFusedDecoderLayer's alone"},
+           {kPrecomputed, "ParallelFusedDecoderLayer's"},
+           {"dense.MlpBlock.out_dim = 9\n", "as wide as embeddings, 8; found 9"},
+           {kFused + kPrecomputed, "with out_features"},
+           {kFused + kOutFeatures, "precomputed_intermediates = True"},
+           {kFused + kOutFeatures + kPrecomputed + "MLP_DIM = 15\n", "do not divide the 15"}})
     EXPECT_NE(refusal(bindings).find(expected), std::string::npos) << bindings << refusal(bindings);
 }
 
@@ -61,6 +81,26 @@ TEST(Flaxformer, DecoderOnlyIsWhatItsFilesBind) {
   EXPECT_EQ(module.config.init_scale, 0.1);
   EXPECT_TRUE(module.config.masks_padding);
   EXPECT_FALSE(module.config.parallel || module.config.multi_query);
+}
+
+TEST(Flaxformer, FusedLayersAreWhatTheirFilesBind) {
+  const auto module = gin::as<DecoderOnlyModule>(
+      flaxformer_architecture(tiny(kFused + kOutFeatures + kPrecomputed), kDenseGin),
+      {"ARCHITECTURE"});
+  EXPECT_TRUE(module.config.fused && module.config.parallel && module.config.multi_query &&
+              module.config.scale_attn_logits);
+  const DecoderOnlyModel model(module.config, {}, false);
+  EXPECT_EQ(model.parameters().at("decoder/layers_0/q_wi_fused/kernel").spec.axes[1].size,
+            2 * (4 + 8 + 8));
+}
+
+TEST(Flaxformer, FusedKernelsAreNotStoredInFewerBits) {
+  TransformerConfig config;
+  const HostArray kernel(DType::f32, {2, 2});
+  EXPECT_THROW(decoding::quantize_parameter(spec_of(config), "decoder/layers_0/kv_fused/kernel",
+                                            View::of(kernel.as<float>().data(), kernel.shape),
+                                            WeightType::bf16),
+               Error);
 }
 
 TEST(Flaxformer, LayersHaveNoDropoutMasksOfT5x) {

@@ -38,6 +38,8 @@ inline LossOptions read_loss(const Json& loss) {
 /// scalable_t5's configuration: every layer has a relative position bias.
 inline bool is_scalable(const Json& config) { return config.has("scan_layers"); }
 inline bool is_scanned(const Json& config) {
+  if (config.has("gin"))
+    return config["gin"].as_string().find("scan_layers = True") != std::string::npos;
   return is_scalable(config) && config["scan_layers"].as_bool();
 }
 
@@ -65,9 +67,11 @@ inline gin::Value flaxformer_architecture(const std::string& bindings,
       "from flaxformer.architectures.moe import moe_architecture\n"
       "from flaxformer.architectures.moe import moe_layers\n"
       "from flaxformer.architectures.moe import routing\n"
+      "from flaxformer.architectures.t5 import parallel_fused_decoder\n"
       "from flaxformer.architectures.t5 import t5_architecture\n"
       "from flaxformer.components import dense\n"
       "from flaxformer.components import embedding\n"
+      "from flaxformer.components import layer_norm\n"
       "from flaxformer.components import relative_position_biases\n"
       "from flaxformer.components.attention import dense_attention\n"
       "include '" +
@@ -126,14 +130,20 @@ inline std::unique_ptr<BaseModel> build_model(const Json& config, const LossOpti
   return std::make_unique<EncoderDecoderModel>(c, options);
 }
 
-/// Scanned stacks, "encoder/encoder/mlp/wo/kernel" [mlp, layers, embed], as an array a layer.
+/// Scanned stacks, "encoder/encoder/mlp/wo/kernel" [mlp, layers, embed], as an array a layer; those of blocks of
+/// layers, "encoder/encoder/subblock_1/mlp/wo/kernel", likewise.
 inline HostArrays layers_apart(const HostArrays& values, const Json& config) {
   if (!is_scanned(config)) return values;
-  static const std::regex kStack("(encoder|decoder)/(encoder|decoder)/(.*)");
-  const auto axis = static_cast<std::ptrdiff_t>(config["param_scan_axis"].as_int());
+  static const std::regex kStack("(.*)(encoder|decoder)/\\2/(?:subblock_([0-9])/)?(.*)");
+  const auto axis = static_cast<std::ptrdiff_t>(
+      config.has("param_scan_axis") ? config["param_scan_axis"].as_int() : 1);
+  std::map<std::string, int64_t> blocks;  // layers of one
+  std::smatch match;
+  for (const auto& [name, array] : values)
+    if (std::regex_match(name, match, kStack) && match[3].matched)
+      blocks[match[2]] = std::max<int64_t>(blocks[match[2]], std::stoll(match[3]) + 1);
   HostArrays apart;
   for (const auto& [name, array] : values) {
-    std::smatch match;
     if (!std::regex_match(name, match, kStack)) {
       apart[name] = array;
       continue;
@@ -143,12 +153,14 @@ inline HostArrays layers_apart(const HostArrays& values, const Json& config) {
     const int64_t layers = array.shape[static_cast<size_t>(axis)];
     int64_t inner = size_of(array.dtype);
     for (auto size = shape.begin() + axis; size != shape.end(); ++size) inner *= *size;
-    for (int64_t layer = 0; layer < layers; ++layer) {
+    for (int64_t i = 0; i < layers; ++i) {
       HostArray one(array.dtype, shape);
       for (int64_t begin = 0; begin < std::ssize(one.bytes); begin += inner)
-        std::copy_n(array.bytes.begin() + begin * layers + layer * inner, inner,
+        std::copy_n(array.bytes.begin() + begin * layers + i * inner, inner,
                     one.bytes.begin() + begin);
-      apart[fmt::format("{}/layers_{}/{}", match[1].str(), layer, match[3].str())] = one;
+      const int64_t layer = match[3].matched ? i * blocks.at(match[2]) + std::stoll(match[3]) : i;
+      apart[fmt::format("{}{}/layers_{}/{}", match[1].str(), match[2].str(), layer,
+                        match[4].str())] = one;
     }
   }
   return apart;

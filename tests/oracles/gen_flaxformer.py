@@ -7,7 +7,7 @@ Reference: google/flaxformer@399ea3a (t5_architecture, the MoE architecture, t5x
   values.safetensors        the same arrays before the remapping, by T5X's names
   expected.json             the gin bindings of the model
 
-scanned: T5 1.1 with scan_layers, of which the stacks lie on axis 1. switch: experts in encoder and decoder, routers with a
+fused: a decoder of parallel fused layers. moe_scanned: blocks of a dense and a sparse layer, scanned. scanned: T5 1.1 with scan_layers, of which the stacks lie on axis 1. switch: experts in encoder and decoder, routers with a
 bias. Gradients of the two steps are random numbers: nothing here depends on a loss.
 """
 import sys
@@ -37,6 +37,8 @@ t5_architecture.DecoderLayer.relative_position_bias_factory = @relative_position
 """
 CASES = {
     'scanned': (gm.DENSE_GIN, gm.DENSE_COMMON.format(**SIZES) + SCANNED),
+    'fused': (gm.DENSE_GIN, gm.DENSE_COMMON.format(**SIZES) + gm.FUSED),
+    'moe_scanned': (gm.MOE_GIN, gm.MOE_COMMON.format(emlp=14, experts=3, group=16, **SIZES) + gm.MOE_VARIANTS['moe_scanned']),
     'switch': (gm.MOE_GIN, gm.MOE_COMMON.format(emlp=14, experts=3, group=16, **SIZES) + gm.MOE_VARIANTS['moe_switch'] + 'routing.RouterWeights.use_bias = True\n'),
 }
 
@@ -49,8 +51,8 @@ def main():
     rng = np.random.default_rng(ns.seed + sum(map(ord, case)))
     module = gm.flaxformer_module(include, bindings)
     tokens = np.ones((3, 8), np.int32)
-    variables = module.init(jax.random.PRNGKey(ns.seed), encoder_input_tokens=tokens, decoder_input_tokens=tokens, decoder_target_tokens=tokens,
-                            enable_dropout=False)
+    inputs = dict(encoder_input_tokens=tokens) if hasattr(module, 'encoder_factory') else {}
+    variables = module.init(jax.random.PRNGKey(ns.seed), decoder_input_tokens=tokens, decoder_target_tokens=tokens, enable_dropout=False, **inputs)
     keep = {k: v for k, v in flax_core.unfreeze(variables).items() if k in ('params', 'params_axes')}
     variables = flax_core.freeze({**keep, 'params': gm.unflat(gm.jitter_params(variables['params'], rng))})
     rules = dict(adafactor.standard_logical_factor_rules())

@@ -27,7 +27,9 @@ const std::string kRouterWeights = kMoe + "routing.RouterWeights";
 const std::vector<std::string> kRouters = {kMoe + "routing.TokensChooseMaskedRouter",
                                            kMoe + "routing.TokensChooseScatterRouter",
                                            kMoe + "routing.ExpertsChooseMaskedRouter"};
-const std::vector<std::string> kLayers = {kT5 + "EncoderLayer", kT5 + "DecoderLayer",
+const std::string kFused =
+    "flaxformer.architectures.t5.parallel_fused_decoder.ParallelFusedDecoderLayer";
+const std::vector<std::string> kLayers = {kFused, kT5 + "EncoderLayer", kT5 + "DecoderLayer",
                                           kMoe + "moe_architecture.SparseEncoderLayer",
                                           kMoe + "moe_architecture.SparseDecoderLayer"};
 const std::vector<std::string> kStacks = {kT5 + "Encoder", kT5 + "Decoder",
@@ -67,14 +69,12 @@ std::vector<Row> rows_of_numbers() {
       {kAttentions, "k_conv", kRefused, "this network has no convolutions"},
       {kAttentions, "v_conv", kRefused, "this network has no convolutions"},
       {kAttentions, "qkv_features", kRefused, "bind num_heads and head_dim"},
-      {kAttentions, "out_features", kRefused, "what leaves attention is as wide as embeddings"},
       {kAttentions, "broadcast_dropout", kRefused,
        "attention dropout is the same for all positions of a query", is_one_of({true})},
       {kAttentions, "split_head_kernel", kWarned, "kernels have heads and their width in one axis",
        is_one_of({false})},
       {{kAttention}, "kernels_to_fuse", kRefused, "kernels have parameters of their own", is_empty},
-      {{kMlp}, "out_dim", kRefused, "what leaves the MLP is as wide as embeddings"},
-      {{kMlp}, "use_aqt", kRefused, "training is not quantized", is_one_of({false})},
+      {{kMlp, kFused}, "use_aqt", kRefused, "training is not quantized", is_one_of({false})},
       {{kMlp}, "wi_fused_kernel_init", kWarned, "kernels are not fused", always},
       {{kDense, kMlp, kAttention, kMultiQuery, kRouterWeights},
        "bias_init",
@@ -82,6 +82,37 @@ std::vector<Row> rows_of_numbers() {
        "there is no bias",
        always},
       {{kDense, kRouterWeights}, "axis", kRefused, "the last axis is multiplied", is_one_of({-1})},
+  };
+}
+
+/// Of parallel_fused_decoder.
+std::vector<Row> rows_of_fused_layers() {
+  return {
+      {{kFused}, "weight_params", kRefused, "training is not quantized"},
+      {{kFused}, "act_params", kRefused, "training is not quantized"},
+      {{kFused},
+       "possibly_use_quantized_vars",
+       kRefused,
+       "training is not quantized",
+       is_one_of({false})},
+      {{kFused},
+       "is_quant_finetune_mode",
+       kRefused,
+       "training is not quantized",
+       is_one_of({false})},
+      {{kFused},
+       "q_wi_fused_kernel_init",
+       kRefused,
+       "kernels begin as kernel_init of self_attention says"},
+      {{kFused},
+       "kv_fused_kernel_init",
+       kRefused,
+       "kernels begin as kernel_init of self_attention says"},
+      {{kFused},
+       "o_wo_fused_kernel_init",
+       kRefused,
+       "kernels begin as kernel_init of self_attention says"},
+      {{kFused}, "dense_general_cls_factory", kRefused, "products are dense.DenseGeneral's"},
   };
 }
 
@@ -177,7 +208,8 @@ std::vector<Row> rows_of_sharding() {
 
 std::vector<Row> rows_of_flaxformer() {
   std::vector<Row> rows = rows_of_numbers();
-  for (const auto& more : {rows_of_randomness(), rows_of_structure(), rows_of_sharding()})
+  for (const auto& more :
+       {rows_of_fused_layers(), rows_of_randomness(), rows_of_structure(), rows_of_sharding()})
     rows.insert(rows.end(), more.begin(), more.end());
   return rows;
 }
