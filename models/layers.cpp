@@ -198,7 +198,8 @@ Attention::Attention(const Scope& scope, const LayerConfig& config) : attend(sco
   const Axis embed{axis::kEmbed, config.emb_dim};
   const Axis joined{axis::kJoinedKv, config.joined_kv()};
   const Initializer initial = with_scale(config, t5_init::attention_kernel());
-  const bool heads_apart = config.scalable.has_value();
+  const bool heads_apart =
+      config.scalable && (config.scalable->heads_apart || config.scalable->scan_layers);
   query = (scope / "query")
               .param("kernel", {embed, joined},
                      with_scale(config, t5_init::query_kernel(config.head_dim)), heads_apart);

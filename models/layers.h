@@ -22,10 +22,13 @@ struct Context {
 };
 
 /// What T5X's scalable_t5 stores otherwise than t5: heads on an axis of their own, and with scan_layers an array of
-/// all layers of a stack. Here a layer has its own arrays and heads are joined; checkpoints of T5X have its form.
+/// all layers of a stack; flaxformer with scan_layers that alone. Here a layer has its own arrays and heads are joined;
+/// checkpoints of T5X have its form.
 struct ScalableLayers {
   bool scan_layers = true;
   int64_t param_scan_axis = 1;
+  bool heads_apart = true;
+  bool operator==(const ScalableLayers&) const = default;
 };
 
 /// Sizes and choices that layers share; the network configurations are made of it.

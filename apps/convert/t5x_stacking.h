@@ -12,7 +12,11 @@ namespace quintet {
 inline std::optional<t5x::Stacking> t5x_stacking(const ModelSpec& spec) {
   const LayerConfig& layer = spec.decoder.layer;
   if (!layer.scalable) return std::nullopt;
-  t5x::Stacking stacking{.axis = std::nullopt, .heads = layer.num_heads};
+  t5x::Stacking stacking{.axis = std::nullopt,
+                         .heads = layer.scalable->heads_apart ? layer.num_heads : 0};
+  for (const StackSpec* stack : {&spec.decoder, spec.encoder ? &*spec.encoder : nullptr})
+    if (stack != nullptr && stack->has_experts())
+      stacking.blocks[stack->scope()] = stack->num_layers / stack->sparse.num_sparse_layers;
   if (layer.scalable->scan_layers)
     stacking.axis = static_cast<int>(layer.scalable->param_scan_axis);
   return stacking;

@@ -103,13 +103,20 @@ class StackReader final : public CheckpointReader {
     for (const char* stack : {"encoder", "decoder"})
       if (name.ends_with(fmt::format("target/{}/relpos_bias/rel_embedding", stack)))
         refuse(name, "is shared by all layers, and T5X's scanned layers have one each");
-    if (name.find("/expert/") != std::string::npos || name.find("/router/") != std::string::npos)
+    const bool is_experts =
+        name.find("/expert/") != std::string::npos || name.find("/router/") != std::string::npos;
+    if (is_experts && stacking_.blocks.empty())
       refuse(name, "belongs to experts, which T5X's scanned layers do not have");
   }
 
   void add(const LayerName& of, const std::string& name, const StoredTensor& tensor) {
     const Place place = place_of(of, name, tensor.shape);
-    const std::string ours = stacking_.axis ? of.stacked(place.ending) : of.apart(place.ending);
+    const auto block = stacking_.blocks.find(of.stack);
+    const int64_t layers = block == stacking_.blocks.end() ? 1 : block->second;
+    const std::string subblock =
+        block == stacking_.blocks.end() ? "" : fmt::format("subblock_{}/", of.layer % layers);
+    const std::string ours =
+        stacking_.axis ? of.stacked(subblock + place.ending) : of.apart(place.ending);
     Stack& stack = stacks_[ours];
     StoredTensor& all = tensors_[ours];
     if (stack.layers.empty()) {
@@ -119,7 +126,7 @@ class StackReader final : public CheckpointReader {
     }
     if (place.layer_shape != stack.layer_shape || tensor.dtype != all.dtype)
       refuse(name, "is not as that of other layers");
-    const size_t layer = stack.axis ? static_cast<size_t>(of.layer) : 0;
+    const size_t layer = stack.axis ? static_cast<size_t>(of.layer / layers) : 0;
     if (stack.layers.size() <= layer) stack.layers.resize(layer + 1);
     stack.layers[layer] = name;
     if (stack.axis) all.shape[*stack.axis] = std::ssize(stack.layers);
@@ -151,17 +158,20 @@ class StackReader final : public CheckpointReader {
     const std::string slot = of.rest.substr(rest.size());
     if (shape == parameter) return place(of.rest, rest, parameter, std::nullopt);
     const bool is_row = slot == "/v_row";
-    if ((!is_row && slot != "/v_col") || parameter.size() != 2 || shape.size() != 1)
+    const size_t matrix = parameter.size() - 2;  // axes before it: experts
+    if ((!is_row && slot != "/v_col") || parameter.size() < 2 || parameter.size() > 3 ||
+        shape.size() != parameter.size() - 1)
       refuse(name, "has another shape than its parameter");
-    // Ours: the rows are the smaller axis.
-    const size_t kept = is_row == (parameter[0] <= parameter[1]) ? 0 : 1;
     const size_t width = rest.ends_with("out/kernel") || rest.ends_with("wo/kernel") ? 1 : 0;
-    return place(rest + (kept == width ? "/v_row" : "/v_col"), rest, parameter, kept);
+    // Ours: of a matrix the rows are the smaller axis, of experts' the model's width, as T5X's.
+    const bool first_is_row = matrix == 0 ? parameter[0] <= parameter[1] : width == 0;
+    const size_t kept = is_row == first_is_row ? 0 : 1;
+    return place(rest + (kept == width ? "/v_row" : "/v_col"), rest, parameter, matrix + 1 - kept);
   }
 
-  /// `only`: the one axis of the parameter that the array has.
+  /// `without`: the one axis of the parameter that the array has not.
   Place place(const std::string& ending, const std::string& path, const Shape& parameter,
-              std::optional<size_t> only) const {
+              std::optional<size_t> without) const {
     const std::optional<size_t> joined = joined_axis(path, parameter);
     Shape sizes;
     std::vector<std::optional<size_t>> axes;  // of the parameter; none: the layers'
@@ -180,7 +190,7 @@ class StackReader final : public CheckpointReader {
     Place place{.ending = ending, .layer_shape = {}};
     for (size_t i = 0; i < sizes.size(); ++i) {
       if (!axes[i]) place.axis = place.layer_shape.size();
-      if (!axes[i] || !only || axes[i] == only) place.layer_shape.push_back(sizes[i]);
+      if (!axes[i] || !without || axes[i] != without) place.layer_shape.push_back(sizes[i]);
     }
     return place;
   }
@@ -189,7 +199,8 @@ class StackReader final : public CheckpointReader {
   std::optional<size_t> joined_axis(const std::string& path, const Shape& parameter) const {
     static const std::regex kKernel("(|.*/)[a-z_]*attention/(query|key|value|out)/kernel");
     std::smatch match;
-    if (!std::regex_match(path, match, kKernel) || parameter.size() != 2) return std::nullopt;
+    if (stacking_.heads == 0 || !std::regex_match(path, match, kKernel) || parameter.size() != 2)
+      return std::nullopt;
     const size_t axis = match[2] == "out" ? 0 : 1;
     QT_CHECK(parameter[axis] % stacking_.heads == 0, "{}: '{}' has {} columns for {} heads",
              folder_.string(), path, parameter[axis], stacking_.heads);

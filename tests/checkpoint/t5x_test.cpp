@@ -295,6 +295,27 @@ TEST(T5xStacks, AreTheInverseOfLayers) {
   }
 }
 
+/// flaxformer's heads are in one axis with their width; with experts, blocks of two layers are stacked.
+TEST(T5xStacks, AreTheInverseOfFlaxformersLayers) {
+  for (const auto& [name, blocks] :
+       {std::pair<const char*, std::map<std::string, int64_t>>{"scanned", {}},
+        {"moe_scanned", {{"encoder", 2}, {"decoder", 2}}}}) {
+    SCOPED_TRACE(name);
+    const fs::path folder = testing::fixture_root() / "flaxformer" / name;
+    const HostArrays want = read_safetensors(folder / "values.safetensors");
+    const auto reader =
+        t5x::stacked(open_checkpoint(folder), {.axis = 1, .heads = 0, .blocks = blocks});
+    const HostArrays got = testing::read_all(*reader);
+    for (const auto& [array, values] : got) {
+      ASSERT_TRUE(want.contains(array)) << array;
+      EXPECT_TRUE(testing::same_state({{array, values}}, {{array, want.at(array)}}));
+    }
+    for (const auto& [array, values] : want)
+      EXPECT_TRUE(got.contains(array) || values.shape == std::vector<int64_t>{1}) << array;
+    testing::check_regions(*reader, got);
+  }
+}
+
 TEST(T5xStacks, RefuseWhatScannedNetworksHaveNotByName) {
   const auto problem = [](const fs::path& folder) -> std::string {
     try {
