@@ -69,6 +69,7 @@ struct LayerDef {
   double dropout_rate = 0;
   bool has_relative_bias = false;  // a table of its own
   bool cross_attention = false, parallel = false, fused = false;
+  bool scanned = false;    // what its checkpoints look like: the stack's scan_axis
   RelativeBias bias = {};  // that, or the stack's
 };
 struct StackDef {
@@ -77,6 +78,7 @@ struct StackDef {
   LayerDef dense{}, sparse{};
   std::optional<LogitsDense> output_logits = {};
   std::optional<Embedding> embedding = {};  // of this stack alone
+  std::optional<int64_t> scan_axis = {};    // of layers in one array; none: an array each
 };
 
 /// A parameter that this implementation has with one value alone.
@@ -84,15 +86,6 @@ void expect_is(const Arguments& args, const std::string& name, const gin::Value&
   if (args.has(name))
     QT_CHECK(args.value(name) == only, "{}: this network has {} = {} alone, found {}",
              args.where(name).text, name, only.repr(), args.value(name).repr());
-}
-
-/// Of an architecture or a stack of one.
-void refuse_scan(const Arguments& args) {
-  QT_CHECK(!args.get_or<bool>("scan_layers", false),
-           "{}: layers have parameters of their own here; bind False, and "
-           "relative_position_bias_factory "
-           "of the layers instead of the stack's: a checkpoint of scanned layers is read into them",
-           args.where("scan_layers").text);
 }
 
 /// What is bound to `name`, if anything is: an initializer of the kind that the network has there.
@@ -380,12 +373,12 @@ void add_moe(Registry& r) {
 }
 
 void take_bias(LayerDef& def, const Arguments& a) {
+  def.scanned = a.get_or<bool>("scanned", false);
   def.has_relative_bias = !a.value("relative_position_bias_factory").is_none();
   def.bias = made<RelativeBias>(a, "relative_position_bias_factory");
 }
 
 gin::Value fused_layer(const Arguments& a) {
-  expect_is(a, "scanned", false);
   LayerDef def{.attention = a.get<AttentionDef>("self_attention"),
                .mlp = a.value("mlp"),
                .extra_mlp = {},
@@ -406,7 +399,6 @@ gin::Value fused_layer(const Arguments& a) {
 }
 
 gin::Value layer(const Arguments& a, const std::string& attention) {
-  expect_is(a, "scanned", false);
   LayerDef def{.attention = a.get<AttentionDef>(attention),
                .mlp = a.value("mlp"),
                .extra_mlp = {},
@@ -484,8 +476,38 @@ void add_layers(Registry& r) {
   }
 }
 
+/// Of layers that flaxformer scans: what it needs, so that what is bound here runs there.
+void take_scan(StackDef& def, const Arguments& a) {
+  const bool scans = a.get_or<bool>("scan_layers", false);
+  // What is scanned of a stack with experts are blocks of layers, which return what layers do.
+  const bool of_layers = scans && !a.has("num_sparse_layers");
+  QT_CHECK(def.dense.scanned == of_layers && !def.sparse.scanned,
+           "{}: layers are scanned = {} there, others are not; bind that",
+           a.where("layer_factory").text, of_layers ? "True" : "False");
+  if (!scans) return;
+  const bool has_blocks = def.num_sparse_layers > 0 && def.num_sparse_layers < def.num_layers;
+  QT_CHECK(
+      !has_blocks || def.layout == LayerLayout::mixed,
+      "{}: blocks of layers with one sparse layer at their end are scanned; bind sparse_layout = "
+      "%LayerLayout.MIXED",
+      a.where("scan_layers").text);
+  QT_CHECK(def.dense.has_relative_bias || def.dense.bias.num_buckets == 0,
+           "{}: scanned layers have a table of relative position biases each; bind "
+           "relative_position_bias_factory of the layers instead of the stack's",
+           a.where("scan_layers").text);
+  def.scan_axis = a.get_or<int64_t>("scan_axis", 1);
+  QT_CHECK(*def.scan_axis == 0 || *def.scan_axis == 1, "{}: expected 0 or 1, found {}",
+           a.where("scan_axis").text, *def.scan_axis);
+}
+
+/// T5X's decoding reads it of the architecture, where layers are scanned in the stacks.
+void check_scan(const Arguments& a, const StackDef& decoder) {
+  QT_CHECK(a.get_or<bool>("scan_layers", false) == decoder.scan_axis.has_value(),
+           "{}: expected what is bound of its decoder, {}", a.where("scan_layers").text,
+           decoder.scan_axis ? "True" : "False");
+}
+
 gin::Value stack(const Arguments& a) {
-  refuse_scan(a);
   StackDef def{.num_layers = size_of(a, "num_layers", 0),
                .num_sparse_layers = a.get_or<int64_t>("num_sparse_layers", 0),
                .layout = layer_layout_from_name(a.get_or<std::string>("sparse_layout", "mixed"))};
@@ -496,6 +518,7 @@ gin::Value stack(const Arguments& a) {
   if (!def.dense.has_relative_bias)
     def.dense.bias = made<RelativeBias>(a, "shared_relative_position_bias_factory");
   if (def.num_sparse_layers > 0) def.sparse = made<LayerDef>(a, "sparse_layer_factory");
+  take_scan(def, a);
   for (const char* name : {"input_dropout_factory", "output_dropout_factory", "dropout_factory"})
     if (a.has(name))
       QT_CHECK(dropout_of(a, name) == def.dense.dropout_rate,
@@ -608,6 +631,8 @@ void take_decoder(Config& c, const Arguments& a, const StackDef& decoder,
   c.logits_via_embedding = !decoder.output_logits;
   c.masks_padding = true;
   take_layer(c, decoder.dense);
+  if (decoder.scan_axis)
+    c.scalable = ScalableLayers{.param_scan_axis = *decoder.scan_axis, .heads_apart = false};
   if (!decoder.output_logits) return;
   const LogitsDense& logits = *decoder.output_logits;
   QT_CHECK(logits.features == c.vocab_size && logits.scale.value_or(c.init_scale) == c.init_scale,
@@ -617,8 +642,8 @@ void take_decoder(Config& c, const Arguments& a, const StackDef& decoder,
 }
 
 DecoderOnlyModule decoder_only(const Arguments& a) {
-  refuse_scan(a);
   const auto decoder = made<StackDef>(a, "decoder_factory");
+  check_scan(a, decoder);
   QT_CHECK(!decoder.dense.cross_attention && !decoder.sparse.cross_attention,
            "{}: nothing is encoded here; bind encoder_decoder_attention = None of its layers",
            a.where("decoder_factory").text);
@@ -632,9 +657,12 @@ DecoderOnlyModule decoder_only(const Arguments& a) {
 }
 
 T5Module encoder_decoder(const Arguments& a) {
-  refuse_scan(a);
   const auto encoder = made<StackDef>(a, "encoder_factory");
   const auto decoder = made<StackDef>(a, "decoder_factory");
+  check_scan(a, decoder);
+  QT_CHECK(encoder.scan_axis == decoder.scan_axis,
+           "{}: scan_layers and scan_axis of encoder and decoder must be the same",
+           a.where("encoder_factory").text);
   T5Config c;
   c.separate_embeddings = encoder.embedding.has_value();
   c.num_encoder_layers = encoder.num_layers;
@@ -664,7 +692,7 @@ void add_stacks(Registry& r) {
   const std::vector<Param> common = with(
       {{"num_layers"}, {"layer_factory"}},
       {"layer_norm_factory", "position_embedder_factory", "shared_relative_position_bias_factory",
-       "dtype", "scan_layers", "layer_remat", "sow_intermediates", "capture_gradients",
+       "dtype", "scan_layers", "scan_axis", "layer_remat", "sow_intermediates", "capture_gradients",
        "token_embedder_factory", "shared_token_embedder", "spmd_annotations"});
   const std::vector<Param> encoder =
       with(common, {"input_dropout_factory", "output_dropout_factory"});

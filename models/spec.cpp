@@ -32,8 +32,8 @@ ModelSpec spec_of(const TransformerConfig& config, bool inputs_bidirectional_att
 void check_t5x_dropout(const ModelSpec& spec) {
   const StackSpec& stack = spec.decoder;
   const char* const network = spec.own_network            ? "a network of its own"
-                              : stack.layer.scalable      ? "T5X's scalable_t5"
                               : stack.layer.masks_padding ? "flaxformer's"
+                              : stack.layer.scalable      ? "T5X's scalable_t5"
                                                           : nullptr;
   QT_CHECK(network == nullptr,
            "trainer.Trainer.t5x_dropout: this model's network is {}; T5X's masks are known of "

@@ -27,6 +27,18 @@ const std::string kMultiQuery =
     "t5_architecture.EncoderLayer.attention = "
     "@dense_attention.MultiQueryDotProductAttention()\n";
 
+const std::string kScanned =
+    "t5_architecture.Encoder.scan_layers = True\nt5_architecture.Decoder.scan_layers = True\n";
+const std::string kScannedLayers =
+    "t5_architecture.EncoderLayer.scanned = True\nt5_architecture.DecoderLayer.scanned = True\n";
+const std::string kScannedWhole = "t5_architecture.EncoderDecoder.scan_layers = True\n";
+const std::string kEachBias =
+    "t5_architecture.EncoderLayer.relative_position_bias_factory = "
+    "@relative_position_biases.RelativePositionBiases\n"
+    "t5_architecture.DecoderLayer.relative_position_bias_factory = "
+    "@relative_position_biases.RelativePositionBiases\n"
+    "t5_architecture.Encoder.shared_relative_position_bias_factory = None\n"
+    "t5_architecture.Decoder.shared_relative_position_bias_factory = None\n";
 const std::string kFused =
     kDecoderOnly + kEmbedder +
     "t5_architecture.Decoder.layer_factory = @parallel_fused_decoder.ParallelFusedDecoderLayer\n"
@@ -56,7 +68,13 @@ TEST(Flaxformer, RefusesNetworksThatAreNotThere) {
            {"t5_architecture.DecoderLayer.parallel = True\n", "fixture.gin:"},
            {"t5_architecture.EncoderLayer.parallel = True\n", "alone are parallel here"},
            {kMultiQuery, "encoder and decoder layers must have the same"},
-           {"t5_architecture.Encoder.scan_layers = True\n", "is read into them"},
+           {kScanned, "layers are scanned = True there"},
+           {"t5_architecture.DecoderLayer.scanned = True\n", "layers are scanned = False there"},
+           {kScanned + kScannedLayers, "relative_position_bias_factory of the layers instead"},
+           {kScanned + kScannedLayers + kEachBias, "expected what is bound of its decoder, True"},
+           {kScanned + kScannedLayers + kEachBias + kScannedWhole +
+                "t5_architecture.Encoder.scan_axis = 0\n",
+            "of encoder and decoder must be the same"},
            {"dense_attention.MultiHeadDotProductAttention.use_rotary_embedding = True\n",
             "SCOPE/MultiHeadDotProductAttention.use_rotary_embedding = False"},
            {kDecoderOnly + kEmbedder + kNoCross + kRotary + "HEAD_DIM = 5\n", "an even head_dim"},
@@ -81,6 +99,25 @@ TEST(Flaxformer, DecoderOnlyIsWhatItsFilesBind) {
   EXPECT_EQ(module.config.init_scale, 0.1);
   EXPECT_TRUE(module.config.masks_padding);
   EXPECT_FALSE(module.config.parallel || module.config.multi_query);
+}
+
+TEST(Flaxformer, ScannedLayersAreThoseOfUnscannedStacks) {
+  const T5Config scanned =
+      gin::as<T5Module>(flaxformer_architecture(
+                            tiny(kScanned + kScannedLayers + kEachBias + kScannedWhole), kDenseGin),
+                        {"ARCHITECTURE"})
+          .config;
+  EXPECT_EQ(scanned.scalable, (ScalableLayers{.heads_apart = false}));
+  const T5Config apart =
+      gin::as<T5Module>(flaxformer_architecture(tiny(kEachBias), kDenseGin), {"ARCHITECTURE"})
+          .config;
+  std::vector<std::string> names[2];
+  for (const T5Config& config : {scanned, apart}) {
+    const EncoderDecoderModel model(config, {});
+    for (const ParamInfo& info : model.parameters().all())
+      names[config.scalable ? 0 : 1].push_back(info.name + to_string(info.spec));
+  }
+  EXPECT_EQ(names[0], names[1]);
 }
 
 TEST(Flaxformer, FusedLayersAreWhatTheirFilesBind) {

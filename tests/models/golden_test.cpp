@@ -52,6 +52,7 @@ TEST_P(ModelFixture, GivesTheSameLossesAndMetrics) {
     const Metrics metrics = out.metrics(batch_);
     for (const auto& [metric, value] : loss["metrics"].members()) {
       SCOPED_TRACE(metric);
+      if (is_unsound((*meta_)["config"], metric)) continue;
       ASSERT_TRUE(metrics.contains(metric));
       const Metric& got = metrics.at(metric);
       const double total = value["total"].as_double();

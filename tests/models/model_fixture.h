@@ -43,6 +43,11 @@ inline bool is_scanned(const Json& config) {
   return is_scalable(config) && config["scan_layers"].as_bool();
 }
 
+/// Of scanned layers flaxformer supports no metrics of experts: it takes means of stacks.
+inline bool is_unsound(const Json& config, const std::string& metric) {
+  return is_scanned(config) && metric.starts_with("experts/");
+}
+
 /// Networks that this version does not have are skipped by the callers.
 inline bool supported(const Json& config) {
   if (config.has("gin")) return true;
