@@ -57,7 +57,7 @@ def main():
     variables = flax_core.freeze({**keep, 'params': gm.unflat(gm.jitter_params(variables['params'], rng))})
     rules = dict(adafactor.standard_logical_factor_rules())
     rules.update({'expert': adafactor.FactorDim.BATCH, 'expert_mlp': adafactor.FactorDim.COLUMN, 'unmodeled': adafactor.FactorDim.NONE,
-                  'mlp_embed': adafactor.FactorDim.NONE})
+                  'mlp_embed': adafactor.FactorDim.ROW if case == 'moe_scanned' else adafactor.FactorDim.NONE})
     optimizer = adafactor.Adafactor(0.01, decay_rate=0.8, step_offset=0, min_dim_size_to_factor=12, logical_factor_rules=rules)
     state = ts_lib.FlaxOptimTrainState.create(optimizer, variables)
     for _ in range(2):
