@@ -1,5 +1,7 @@
 #include "apps/config/feature_lengths.h"
 
+#include <charconv>
+
 #include "data/tasks/gin_types.h"
 #include "runtime/gin/registry/builtins.h"
 
@@ -11,17 +13,24 @@ Lengths parse_lengths(const std::vector<std::string>& items) {
   Lengths lengths;
   for (const std::string& item : items) {
     const size_t equals = item.find('=');
-    size_t used = 0;
-    int64_t length = 0;
-    try {
-      length = std::stoll(item.substr(equals + 1), &used);
-    } catch (const std::exception&) {
-      used = 0;
+    std::vector<int64_t> sizes;
+    bool good = equals != std::string::npos;
+    for (const char* at = item.data() + equals + 1; good && sizes.size() < 9;) {
+      int64_t size = 0;
+      const auto [end, error] = std::from_chars(at, item.data() + item.size(), size);
+      good = error == std::errc() && size > 0;
+      sizes.push_back(size);
+      if (end == item.data() + item.size()) break;
+      good = good && *end == 'x';
+      at = end + 1;
     }
-    QT_CHECK(
-        equals != std::string::npos && used > 0 && equals + 1 + used == item.size() && length > 0,
-        "--task_feature_lengths: expected name=length such as inputs=512, found '{}'", item);
-    lengths.emplace_back(item.substr(0, equals), length);
+    QT_CHECK(good,
+             "--task_feature_lengths: expected name=length such as inputs=512, or name=3x4 with a "
+             "length "
+             "of each dimension, found '{}'",
+             item);
+    lengths.emplace_back(item.substr(0, equals),
+                         data::Length(sizes.front(), {sizes.begin() + 1, sizes.end()}));
   }
   return lengths;
 }

@@ -191,7 +191,7 @@ class TaskRun {
     const data::DatasetConfig& set = config_.dataset;
     std::string lengths;
     for (const auto& [name, length] : set.task_feature_lengths)
-      lengths += fmt::format(" {}={}", name, length);
+      lengths += fmt::format(" {}={}", name, length.text());
     return fmt::format(
         ", split {}, batch_size {}, checkpoint_period {}, lengths{}, {} examples (files {}), "
         "configuration {:08x}, weights in {}{}",

@@ -18,7 +18,7 @@ std::string described(const HostArrays& features) {
   nlohmann::json json = {{"version", kVersion}, {"features", nlohmann::json::array()}};
   for (const auto& [name, array] : features)
     json["features"].push_back({{"name", name},
-                                {"dtype", array.dtype == DType::i32 ? "int32" : "float32"},
+                                {"dtype", std::string(name_of(array.dtype))},
                                 {"shape", array.shape},
                                 {"bytes", array.bytes.size()}});
   return json.dump();

@@ -61,7 +61,7 @@ data::Lengths lengths_of(const Measured& measured, const data::Lengths& limits, 
     const auto longest = measured.longest.find(name);
     if (longest == measured.longest.end() || longest->second == 0) continue;
     const bool is_limited = !measured.all || (answers && name == "targets");
-    lengths.emplace_back(name, is_limited ? limit : longest->second);
+    lengths.emplace_back(name, is_limited ? limit.first : longest->second);
   }
   return lengths;
 }

@@ -31,7 +31,7 @@ void check_fits(const std::string& scope, const data::DatasetConfig& set, int64_
   std::string lengths;
   for (const auto& [name, length] : set.task_feature_lengths) {
     positions += static_cast<double>(length);
-    lengths += fmt::format("{}{}: {}", lengths.empty() ? "" : ", ", name, length);
+    lengths += fmt::format("{}{}: {}", lengths.empty() ? "" : ", ", name, length.text());
   }
   const double bytes = static_cast<double>(set.batch_size) / static_cast<double>(parts) *
                        positions * static_cast<double>(embed) * sizeof(float);

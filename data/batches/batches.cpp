@@ -28,7 +28,7 @@ namespace {
 std::string lengths_text(const Lengths& lengths) {
   std::string text;
   for (const auto& [name, length] : lengths)
-    text += fmt::format("{}{}={}", text.empty() ? "" : ",", name, length);
+    text += fmt::format("{}{}={}", text.empty() ? "" : ",", name, length.text());
   return text;
 }
 
@@ -49,7 +49,7 @@ Lengths longest(const std::vector<Example>& examples) {
         if (known == lengths.end())
           lengths.emplace_back(name, size);
         else
-          known->second = std::max(known->second, size);
+          known->second = std::max(known->second.first, size);
       }
   return lengths;
 }
@@ -126,6 +126,7 @@ struct Batches::State {
   std::shared_ptr<DrawnExamples> drawn = std::make_shared<DrawnExamples>();  // so far
   double timeout_seconds = 0;
   Lengths lengths;
+  FeatureTypes types;  // of features that are declared
   int64_t batch_size = 0, prefetch = 0;
   Shard shard;
   std::vector<std::pair<int64_t, int64_t>> skip;
@@ -284,7 +285,8 @@ struct Batches::State {
     const DrawnExamples before = *drawn;
     const int64_t run = shard.run(batch_size);
     for (int64_t row = 0; row < batch_size && !must_stop() && next_row(stream, example); ++row) {
-      if (row == 0 && keep) batch.features = arrays_for(example, lengths, run * shard.microbatches);
+      if (row == 0 && keep)
+        batch.features = arrays_for(example, lengths, run * shard.microbatches, types);
       const bool own = row / run % shard.count == shard.index;
       const int64_t microbatch = row / run / shard.count;
       if (own && keep) copy_row(example, microbatch * run + row % run, batch.features);
@@ -425,6 +427,7 @@ Batches::Batches(const Provider& provider, const DatasetConfig& config,
     streams.push_back(converter->convert(provider.stream(how), config.task_feature_lengths));
   }
   state_->set_up(std::move(streams), config, *converter, config.task_feature_lengths, options);
+  state_->types = converter->types(provider.output_features());
   state_->runner = std::move(runner);
 }
 

@@ -21,25 +21,30 @@ int64_t count_characters_of(std::string_view utf8) {
   return std::count_if(utf8.begin(), utf8.end(), [](char c) { return (c & 0xC0) != 0x80; });
 }
 
+const char* integer(bool wide) { return wide ? "int64" : "int32"; }
+
 }  // namespace
 
 CacheStats::Form CacheStats::form_of(const Value& value) {
   const auto of = [](const auto& v) -> Form {
     using T = std::remove_cvref_t<decltype(v)>;
     if constexpr (std::is_same_v<T, int64_t>)
-      return {v == static_cast<int32_t>(v) ? "int32" : "int64", {}};
+      return {integer(v != static_cast<int32_t>(v)), {}};
     else if constexpr (std::is_same_v<T, double>)
       return {"float32", {}};
     else if constexpr (std::is_same_v<T, std::string>)
       return {"string", {}};
     else if constexpr (requires { v.shape; }) {  // the first dimension may differ
-      Form form{std::is_same_v<T, NdArray<int32_t>> ? "int32" : "float32", v.shape};
+      Form form{std::is_same_v<T, NdArray<double>> ? "float32"
+                                                   : integer(std::is_same_v<T, NdArray<int64_t>>),
+                v.shape};
       form.shape.front() = -1;
       return form;
     } else {
-      return {std::is_same_v<T, Tokens>                ? "int32"
-              : std::is_same_v<T, std::vector<double>> ? "float32"
-                                                       : "string",
+      return {std::is_same_v<T, Tokens>                 ? integer(false)
+              : std::is_same_v<T, std::vector<int64_t>> ? integer(true)
+              : std::is_same_v<T, std::vector<double>>  ? "float32"
+                                                        : "string",
               {-1}};
     }
   };
@@ -63,7 +68,13 @@ void CacheStats::add(const Example& example, const Features& output_features,
   for (const auto& [name, value] : example.items()) {
     QT_CHECK_AS(ExitCode::kData, examples_ == 0 || forms_.contains(name),
                 "feature '{}' is not in the examples before", name);
-    add_form(name, form_of(value));
+    Form form = form_of(value);
+    const Feature* feature = find_feature(output_features, name);
+    // Of texts that are not tokenized yet the declared type is that of their ids.
+    if (feature != nullptr && feature->type != FeatureType::int32 &&
+        is_of_type(value, feature->type))
+      form.dtype = name_of(feature->type);
+    add_form(name, form);
   }
   for (const auto& [name, form] : forms_)
     QT_CHECK_AS(ExitCode::kData, example.has(name),

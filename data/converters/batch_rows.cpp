@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <span>
 
-#include "data/examples/trim.h"
 #include "runtime/base/check.h"
 
 namespace quintet::data {
@@ -19,41 +18,59 @@ struct Format {
   }
 };
 
-template <typename T>
-constexpr DType kArrayType = std::is_floating_point_v<T> ? DType::f32 : DType::i32;
+DType dtype_of(FeatureType type) {
+  switch (type) {
+    case FeatureType::int64:
+      return DType::i64;
+    case FeatureType::float32:
+      return DType::f32;
+    case FeatureType::float64:
+      return DType::f64;
+    case FeatureType::boolean:
+      return DType::boolean;
+    default:
+      return DType::i32;
+  }
+}
 
-struct FormatOf {
-  std::optional<Format> operator()(const auto&) const { return std::nullopt; }  // text
-  std::optional<Format> operator()(int64_t) const { return Format{DType::i32, {}}; }
-  std::optional<Format> operator()(double) const { return Format{DType::f32, {}}; }
+FeatureType type_of(DType dtype) {
+  for (const FeatureType type :
+       {FeatureType::float32, FeatureType::int64, FeatureType::float64, FeatureType::boolean})
+    if (dtype_of(type) == dtype) return type;
+  return FeatureType::int32;
+}
+
+struct ShapeOf {
+  std::vector<int64_t> operator()(const auto&) const { return {}; }
   template <typename T>
-  requires std::is_arithmetic_v<T> std::optional<Format>
-  operator()(const std::vector<T>& v) const {
-    return Format{kArrayType<T>, {static_cast<int64_t>(v.size())}};
+  std::vector<int64_t> operator()(const std::vector<T>& v) const {
+    return {std::ssize(v)};
   }
   template <typename T>
-  std::optional<Format> operator()(const NdArray<T>& v) const {
-    return Format{kArrayType<T>, v.shape};
+  std::vector<int64_t> operator()(const NdArray<T>& v) const {
+    return v.shape;
   }
 };
 
-Format format_of(const Example& example, const std::string& name) {
+/// `type`: the one to keep it in if it can be; none: int32 or float32.
+Format format_of(const Example& example, const std::string& name, std::optional<FeatureType> type) {
   const Value& value = example.at(name);
-  const auto format = std::visit(FormatOf{}, value);
-  QT_CHECK_AS(ExitCode::kData, format.has_value(),
-              "{}: feature '{}' is {}; batches hold numbers: tokenize it, or leave it out",
-              example.where(), name, to_string(value));
-  return *format;
+  std::vector<int64_t> shape = std::visit(ShapeOf{}, value);
+  for (const FeatureType each : {type.value_or(FeatureType::int32), FeatureType::int32,
+                                 FeatureType::float32, FeatureType::int64})
+    if (each != FeatureType::string && is_of_type(value, each))
+      return {dtype_of(each), std::move(shape)};
+  fail(ExitCode::kData,
+       "{}: feature '{}' is {}; batches hold numbers: tokenize it, or leave it out",
+       example.where(), name, to_string(value));
 }
 
 struct Copy {
   std::span<std::byte> to;
+  DType dtype;
 
   void operator()(const auto&) const {}  // text, which has no format
-  void operator()(int64_t v) const {
-    QT_CHECK_AS(ExitCode::kData, v == static_cast<int32_t>(v), "{} does not fit in int32", v);
-    put(std::span(&v, 1));
-  }
+  void operator()(int64_t v) const { put(std::span(&v, 1)); }
   void operator()(double v) const { put(std::span(&v, 1)); }
   template <typename T>
   requires std::is_arithmetic_v<T>
@@ -66,27 +83,58 @@ struct Copy {
  private:
   template <typename T>
   void put(std::span<const T> from) const {
-    using Element = std::conditional_t<kArrayType<T> == DType::f32, float, int32_t>;
-    std::transform(from.begin(), from.end(), reinterpret_cast<Element*>(to.data()),
-                   [](T v) { return static_cast<Element>(v); });
+    switch (dtype) {
+      case DType::i32:
+        return put_as<int32_t>(from);
+      case DType::i64:
+        return put_as<int64_t>(from);
+      case DType::f64:
+        return put_as<double>(from);
+      case DType::boolean:
+        return put_as<uint8_t>(from);
+      default:
+        return put_as<float>(from);
+    }
   }
   template <typename T>
   void put(std::span<T> from) const {
     put(std::span<const T>(from));
   }
+  template <typename Element, typename T>
+  void put_as(std::span<const T> from) const {
+    std::transform(from.begin(), from.end(), reinterpret_cast<Element*>(to.data()),
+                   [](T v) { return static_cast<Element>(v); });
+  }
 };
 
 }  // namespace
 
-HostArrays arrays_for(const Example& example, const Lengths& lengths, int64_t rows) {
+namespace {
+
+/// Of its first dimension, or of all where the length has all.
+bool has_length(const std::vector<int64_t>& shape, const Length& length) {
+  return shape.empty() ||
+         (shape.front() == length.first &&
+          (length.inner.empty() || std::ranges::equal(length.inner, std::span(shape).subspan(1))));
+}
+
+}  // namespace
+
+HostArrays arrays_for(const Example& example, const Lengths& lengths, int64_t rows,
+                      const FeatureTypes& types) {
   HostArrays arrays;
   for (const auto& [name, length] : lengths) {
-    Format format = format_of(example, name);
-    const int64_t found = length_of(example.at(name));
-    QT_CHECK_AS(ExitCode::kData, found == length || format.shape.empty(),
+    const auto declared = types.find(name);
+    Format format = format_of(
+        example, name,
+        declared == types.end() ? std::nullopt : std::optional<FeatureType>(declared->second));
+    QT_CHECK_AS(ExitCode::kData, has_length(format.shape, length),
                 "{}: feature '{}' has length {}, expected {}; trim or pad it, or change "
                 "task_feature_lengths",
-                example.where(), name, found, length);
+                example.where(), name,
+                length.inner.empty() ? fmt::format("{}", format.shape.front())
+                                     : fmt::format("({})", fmt::join(format.shape, ", ")),
+                length.text());
     format.shape.insert(format.shape.begin(), rows);
     arrays.emplace(name, HostArray(format.dtype, std::move(format.shape)));
   }
@@ -96,13 +144,14 @@ HostArrays arrays_for(const Example& example, const Lengths& lengths, int64_t ro
 void copy_row(const Example& example, int64_t row, HostArrays& arrays) {
   for (auto& [name, array] : arrays) {
     const Format wanted{array.dtype, {array.shape.begin() + 1, array.shape.end()}};
-    const Format found = format_of(example, name);
+    const Format found = format_of(example, name, type_of(array.dtype));
     QT_CHECK_AS(ExitCode::kData, found == wanted,
                 "{}: feature '{}' is {}, the batch's first row has {}", example.where(), name,
                 found.text(), wanted.text());
     const size_t bytes = array.bytes.size() / static_cast<size_t>(array.shape.front());
-    std::visit(Copy{std::span(array.bytes).subspan(bytes * static_cast<size_t>(row), bytes)},
-               example.at(name));
+    std::visit(
+        Copy{std::span(array.bytes).subspan(bytes * static_cast<size_t>(row), bytes), array.dtype},
+        example.at(name));
   }
 }
 

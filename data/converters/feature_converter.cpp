@@ -18,11 +18,12 @@ Tokens non_padding(const Tokens& tokens) {
 Tokens take(Example& example, std::string_view name) { return std::move(example.tokens(name)); }
 
 /// Lengths by name, checked to be there.
-int64_t length_of(const Lengths& lengths, std::string_view name) {
-  const auto length = find_length(lengths, name);
-  QT_CHECK(length.has_value(),
+const Length& length_of(const Lengths& lengths, std::string_view name) {
+  const auto found = std::ranges::find(
+      lengths, name, [](const auto& item) { return std::string_view(item.first); });
+  QT_CHECK(found != lengths.end(),
            "task_feature_lengths: no length for feature '{}', which this model needs", name);
-  return *length;
+  return found->second;
 }
 
 void check_no_packing(const ConverterOptions& options, std::string_view who) {
@@ -81,7 +82,7 @@ class SidesConverter : public FeatureConverter {
   Lengths used_lengths(const Lengths& lengths) const override {
     Lengths used;
     for (const std::string& name : all_features())
-      if (const auto length = find_length(lengths, name)) used.emplace_back(name, *length);
+      if (find_length(lengths, name)) used.emplace_back(name, length_of(lengths, name));
     return used;
   }
 
@@ -158,10 +159,10 @@ class SidesConverter : public FeatureConverter {
     if (!options_.apply_length_check) return;
     for (const auto& [name, length] : task) {
       const int64_t size = data::length_of(example.at(name));
-      QT_CHECK_AS(ExitCode::kData, size <= length,
+      QT_CHECK_AS(ExitCode::kData, size <= length.first,
                   "{}: feature '{}' has {} ids, expected at most {}; raise task_feature_lengths or "
                   "trim the feature",
-                  example.where(), name, size, length);
+                  example.where(), name, size, length.first);
     }
   }
 
@@ -313,7 +314,7 @@ class PrePackedLmConverter final : public FeatureConverter {
   }
   Lengths model_feature_lengths(const Lengths& task) const override {
     const int64_t length =
-        length_of(task, "targets") + (has_prefix_ ? length_of(task, "inputs") : 0);
+        length_of(task, "targets") + (has_prefix_ ? length_of(task, "inputs").first : 0);
     Lengths model = kDecoder.lengths(length, true);
     if (has_prefix_) model.emplace_back("decoder_causal_attention", length);
     return model;
@@ -389,6 +390,14 @@ const std::vector<std::pair<std::string, Make>>& converters() {
 }
 
 }  // namespace
+
+FeatureTypes FeatureConverter::types(const Features& task) const {
+  FeatureTypes types;
+  for (const auto& [name, feature] : task) types[name] = feature.type;
+  for (const PassThroughFeature& feature : options_.passthrough_features)
+    types[feature.name] = feature.type;
+  return types;
+}
 
 FeatureConverterPtr make_feature_converter(std::string_view name, ConverterOptions options) {
   for (const auto& [known, make] : converters())

@@ -19,6 +19,8 @@ struct PassThroughFeature {
   size_t rank = 1;
 };
 
+using FeatureTypes = std::map<std::string, FeatureType>;
+
 struct ConverterOptions {
   bool pack = false;
   Packing packing = Packing::greedy;
@@ -35,6 +37,8 @@ class FeatureConverter : public std::enable_shared_from_this<FeatureConverter> {
   virtual ~FeatureConverter() = default;
   bool pack() const { return options_.pack; }
   Packing packing() const { return options_.packing; }
+  /// Declared types of the task's features, and those of the features that are handed on.
+  FeatureTypes types(const Features& task) const;
   /// Length of each model feature, in the order of the features; throws a usage error if a task
   /// feature has no length.
   virtual Lengths model_feature_lengths(const Lengths& task_feature_lengths) const = 0;

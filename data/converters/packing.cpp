@@ -141,7 +141,7 @@ Example make_row(const Lengths& lengths, const std::vector<Example>& group, cons
 
 StreamPtr trim_and_pack(StreamPtr input, const Lengths& lengths, Packing packing) {
   int64_t group = 0;
-  for (const auto& [name, length] : lengths) group = std::max(group, length);
+  for (const auto& [name, length] : lengths) group = std::max(group, length.first);
   QT_CHECK(group > 0, "packing: the feature lengths must be positive");
   return group_stream(std::move(input), group,
                       [lengths, packing](std::vector<Example>& in, std::vector<Example>& out) {

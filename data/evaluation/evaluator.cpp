@@ -44,7 +44,7 @@ void measure(const std::vector<Example>& examples, const Features& features, Len
     if (found == longest.end()) found = longest.insert(found, {name, 1});
     for (const Example& example : examples)
       if (const Value* value = example.find(name))
-        found->second = std::max(found->second, length_of(*value));
+        found->second = std::max(found->second.first, length_of(*value));
   }
 }
 

@@ -35,11 +35,13 @@ struct ToJson {
 
 constexpr size_t kMostItems = 32, kShownItems = 5;
 
+std::string repr(int64_t value) { return fmt::format("{}", value); }
 std::string repr(int32_t value) { return fmt::format("{}", value); }
 std::string repr(double value) { return gin::float_repr(value); }
 std::string repr(const std::string& value) { return gin::bytes_repr(value); }
 
 const char* dtype(int32_t) { return "int32"; }
+const char* dtype(int64_t) { return "int64"; }
 const char* dtype(double) { return "float32"; }
 const char* dtype(const std::string&) { return "object"; }
 

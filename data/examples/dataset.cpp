@@ -7,10 +7,11 @@
 namespace quintet::data {
 namespace {
 
-constexpr std::string_view kTypeNames[] = {"token ids",         "text",
-                                           "an integer",        "a number",
-                                           "a list of numbers", "a list of texts",
-                                           "an array of ids",   "an array of numbers"};
+constexpr std::string_view kTypeNames[] = {"token ids",          "text",
+                                           "an integer",         "a number",
+                                           "a list of numbers",  "a list of texts",
+                                           "an array of ids",    "an array of numbers",
+                                           "a list of integers", "an array of integers"};
 static_assert(std::size(kTypeNames) == std::variant_size_v<Value>);
 
 [[noreturn]] void wrong_type(const Example& example, std::string_view name, const Value& value,
@@ -52,6 +53,9 @@ struct Rank {
 
 struct Print {
   std::string operator()(const Tokens& v) const { return fmt::format("[{}]", fmt::join(v, ", ")); }
+  std::string operator()(const std::vector<int64_t>& v) const {
+    return fmt::format("[{}]", fmt::join(v, ", "));
+  }
   std::string operator()(const std::string& v) const { return fmt::format("\"{}\"", v); }
   std::string operator()(int64_t v) const { return fmt::format("{}", v); }
   std::string operator()(double v) const { return fmt::format("{}", v); }

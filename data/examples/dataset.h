@@ -29,8 +29,10 @@ struct NdArray {
   bool operator==(const NdArray&) const = default;
 };
 
+/// Whole numbers of 64 bits are there where 32 are too few.
 using Value = std::variant<Tokens, std::string, int64_t, double, std::vector<double>,
-                           std::vector<std::string>, NdArray<int32_t>, NdArray<double>>;
+                           std::vector<std::string>, NdArray<int32_t>, NdArray<double>,
+                           std::vector<int64_t>, NdArray<int64_t>>;
 /// Dimensions of a value: 0 for a single text or number.
 size_t rank_of(const Value& value);
 

@@ -171,18 +171,58 @@ class GroupStream final : public HoldingStream {
 
 }  // namespace
 
+constexpr std::string_view kFeatureTypes[] = {"int32",   "float32", "int64",
+                                              "float64", "bool",    "string"};
+
+std::string_view name_of(FeatureType type) { return kFeatureTypes[static_cast<size_t>(type)]; }
+
+std::optional<FeatureType> feature_type_from_name(std::string_view name) {
+  const auto found = std::ranges::find(kFeatureTypes, name);
+  if (found == std::end(kFeatureTypes)) return std::nullopt;
+  return static_cast<FeatureType>(found - std::begin(kFeatureTypes));
+}
+
+namespace {
+
+/// Whether a value can be of a type, whatever its rank.
+struct IsOfType {
+  FeatureType type;
+  bool operator()(const std::string&) const { return type == FeatureType::string; }
+  bool operator()(double) const {
+    return type == FeatureType::float32 || type == FeatureType::float64;
+  }
+  bool operator()(int64_t v) const {
+    if (type == FeatureType::boolean) return v == 0 || v == 1;
+    return type == FeatureType::int64 ||
+           (type == FeatureType::int32 && v == static_cast<int32_t>(v));
+  }
+  template <typename T>
+  bool operator()(const std::vector<T>& v) const {
+    if constexpr (std::is_same_v<T, int32_t>)
+      if (type != FeatureType::boolean)
+        return v.empty() || type == FeatureType::int32 || type == FeatureType::int64;
+    return std::ranges::all_of(v, [&](const T& item) {
+      if constexpr (std::is_same_v<T, int32_t>)
+        return (*this)(int64_t{item});
+      else
+        return (*this)(item);
+    });
+  }
+  template <typename T>
+  bool operator()(const NdArray<T>& v) const {
+    return (*this)(v.values);
+  }
+};
+
+}  // namespace
+
+bool is_of_type(const Value& value, FeatureType type) { return std::visit(IsOfType{type}, value); }
+
 void check_type(const Example& example, std::string_view name, FeatureType type, size_t rank) {
   const Value& value = example.at(name);
-  const bool is_float = std::holds_alternative<double>(value) ||
-                        std::holds_alternative<std::vector<double>>(value) ||
-                        std::holds_alternative<NdArray<double>>(value);
-  const bool is_int = std::holds_alternative<int64_t>(value) ||
-                      std::holds_alternative<Tokens>(value) ||
-                      std::holds_alternative<NdArray<int32_t>>(value);
-  const bool is_float_wanted = type == FeatureType::float32;
-  QT_CHECK_AS(ExitCode::kData, (is_float_wanted ? is_float : is_int) && rank_of(value) == rank,
+  QT_CHECK_AS(ExitCode::kData, is_of_type(value, type) && rank_of(value) == rank,
               "{}: feature '{}' is {}; expected {} of rank {}", example.where(), name,
-              to_string(value), is_float_wanted ? "floating-point numbers" : "whole numbers", rank);
+              to_string(value), name_of(type), rank);
 }
 
 const Feature* find_feature(const Features& features, std::string_view name) {

@@ -13,11 +13,14 @@
 #include <string>
 #include <vector>
 
-#include "data/examples/dataset.h"
+#include "data/examples/trim.h"
 
 namespace quintet::data {
 
-enum class FeatureType { int32, float32 };
+enum class FeatureType { int32, float32, int64, float64, boolean, string };
+/// TensorFlow's names: "int32", ..., "bool", "string".
+std::string_view name_of(FeatureType type);
+std::optional<FeatureType> feature_type_from_name(std::string_view name);
 
 /// seqio.Feature.
 struct Feature {
@@ -27,6 +30,7 @@ struct Feature {
   FeatureType type = FeatureType::int32;
   size_t rank = 1;  // dimensions
 };
+bool is_of_type(const Value& value, FeatureType type);
 /// Throws kData unless the example has the feature with that type and rank.
 void check_type(const Example& example, std::string_view name, FeatureType type, size_t rank);
 /// In the order in which the task lists them.
@@ -34,7 +38,7 @@ using Features = std::vector<std::pair<std::string, Feature>>;
 const Feature* find_feature(const Features& features, std::string_view name);
 
 /// Longest length of each feature ("sequence_length" in seqio), in the user's order.
-using Lengths = std::vector<std::pair<std::string, int64_t>>;
+using Lengths = std::vector<std::pair<std::string, Length>>;
 std::optional<int64_t> find_length(const Lengths& lengths, std::string_view name);
 
 /// What a preprocessor may know of its task.

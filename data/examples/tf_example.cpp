@@ -156,6 +156,18 @@ Tokens to_tokens(const Feature& feature) {
   return tokens;
 }
 
+/// All values, if one needs more than 32 bits.
+std::optional<std::vector<int64_t>> to_wide(const Feature& feature) {
+  bool is_wide = false;
+  std::vector<int64_t> values;
+  each_integer(feature.list, [&](int64_t value) {
+    is_wide |= value != static_cast<int32_t>(value);
+    values.push_back(value);
+  });
+  if (!is_wide) return std::nullopt;
+  return values;
+}
+
 std::vector<double> to_numbers(const Feature& feature) {
   std::vector<double> numbers;
   numbers.reserve(feature.list.size() / sizeof(float));
@@ -224,7 +236,11 @@ Value to_value(const FeatureSpec& spec, const Feature& feature) {
               kKindNames[kind]);
   if (kind == Kind::kBytesList) return shaped(spec, to_texts(feature, spec.dtype == "string"));
   if (kind == Kind::kFloatList) return shaped(spec, to_numbers(feature));
-  if (!spec.shape.empty()) return shaped(spec, to_tokens(feature));
+  if (!spec.shape.empty()) {
+    if (spec.dtype == "int64")
+      if (auto values = to_wide(feature)) return shaped(spec, std::move(*values));
+    return shaped(spec, to_tokens(feature));
+  }
   int64_t last = 0, count = 0;  // a single value may have all 64 bits
   each_integer(feature.list, [&](int64_t value) { last = value, ++count; });
   check_count(spec, static_cast<size_t>(count));
@@ -275,6 +291,9 @@ void take_listed(const std::vector<FeatureSpec>& specs, std::string_view record,
 struct WriteList {
   tf::Feature& feature;
   void operator()(const Tokens& v) const {
+    feature.mutable_int64_list()->mutable_value()->Add(v.begin(), v.end());
+  }
+  void operator()(const std::vector<int64_t>& v) const {
     feature.mutable_int64_list()->mutable_value()->Add(v.begin(), v.end());
   }
   void operator()(int64_t v) const { feature.mutable_int64_list()->add_value(v); }

@@ -23,7 +23,7 @@ struct WithLengths final : Preprocessor {
 std::string text_of(Lengths lengths) {
   std::string text;
   for (const auto& [name, length] : lengths)
-    text += fmt::format("{}'{}': {}", text.empty() ? "" : ", ", name, length);
+    text += fmt::format("{}'{}': {}", text.empty() ? "" : ", ", name, length.text());
   return "{" + text + "}";
 }
 

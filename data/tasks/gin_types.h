@@ -77,15 +77,26 @@ struct Convert<data::PostprocessFn> : MadeByReference<data::PostprocessFn> {
 };
 template <>
 struct Convert<data::FeatureType> {
-  static std::string expected() { return "'int32' or 'float32'"; }
+  static std::string expected() {
+    return "'int32', 'int64', 'float32', 'float64', 'bool' or 'string'";
+  }
   static data::FeatureType from(const Value& value, const Where& where) {
-    const auto text = as<std::string>(value, where);
-    if (text == "int32") return data::FeatureType::int32;
-    if (text == "float32") return data::FeatureType::float32;
+    if (const auto type = data::feature_type_from_name(as<std::string>(value, where))) return *type;
     conversion_error(where, expected(), value);
   }
-  static Value to(data::FeatureType value) {
-    return value == data::FeatureType::int32 ? "int32" : "float32";
+  static Value to(data::FeatureType value) { return data::name_of(value); }
+};
+template <>
+struct Convert<data::Length> {
+  static std::string expected() { return "a number, or a tuple of a number for each dimension"; }
+  static data::Length from(const Value& value, const Where& where) {
+    if (value.get_if<int64_t>() != nullptr) return as<int64_t>(value, where);
+    const auto sizes = as<std::vector<int64_t>>(value, where);
+    if (sizes.empty()) conversion_error(where, expected(), value);
+    return {sizes.front(), {sizes.begin() + 1, sizes.end()}};
+  }
+  static Value to(const data::Length& value) {
+    return value.inner.empty() ? Value(value.first) : to_value(value.all());
   }
 };
 template <>

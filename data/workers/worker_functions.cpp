@@ -131,7 +131,7 @@ class ProcessPreprocessor final : public Preprocessor {
   StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override {
     JsonText lengths = JsonText::object();
     for (const auto& [name, length] : context.sequence_length.value_or(Lengths{}))
-      lengths[name] = length;
+      lengths[name] = length.inner.empty() ? JsonText(length.first) : JsonText(length.all());
     return flat_map_stream(
         std::move(input), [workers = workers_, lengths](Example&& in, std::vector<Example>& out) {
           // Python's random.seed and NumPy's take 32 bits.
