@@ -13,7 +13,7 @@ const std::vector<ArchiveDataset>& archive_datasets() {
   static const std::vector<ArchiveDataset> all = [] {
     std::vector<ArchiveDataset> made;
     for (auto& some : {glue_datasets(), super_glue_datasets(), squad_datasets(),
-                       cnn_dailymail_datasets(), web_text_datasets()})
+                       cnn_dailymail_datasets(), web_text_datasets(), wmt_datasets()})
       made.insert(made.end(), some.begin(), some.end());
     return made;
   }();

@@ -53,5 +53,6 @@ std::vector<ArchiveDataset> glue_datasets();
 std::vector<ArchiveDataset> squad_datasets();
 std::vector<ArchiveDataset> super_glue_datasets();
 std::vector<ArchiveDataset> web_text_datasets();
+std::vector<ArchiveDataset> wmt_datasets();
 
 }  // namespace quintet::data

@@ -67,6 +67,12 @@ Feature sequence(Feature of) {
               {{"feature", std::move(of)}, {"length", "-1"}});
 }
 
+Feature translation(std::vector<std::string> languages) {
+  std::sort(languages.begin(), languages.end());
+  return node("translation_feature.Translation", "translation",
+              {{"languages", std::move(languages)}});
+}
+
 Feature dict(std::vector<std::pair<std::string, Feature>> features) {
   std::sort(features.begin(), features.end(),
             [](const auto& a, const auto& b) { return a.first < b.first; });

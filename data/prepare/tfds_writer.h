@@ -29,6 +29,8 @@ Feature scalar(const std::string& dtype);
 Feature class_label(std::vector<std::string> names);
 /// Any number of values, or of objects' members.
 Feature sequence(Feature of);
+/// A text of each language, called by its code.
+Feature translation(std::vector<std::string> languages);
 Feature dict(std::vector<std::pair<std::string, Feature>> features);
 }  // namespace tfds
 

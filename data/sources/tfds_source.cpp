@@ -132,9 +132,12 @@ void add_features(const Json& node, const std::string& name, const std::vector<i
     if (std::find(shape.begin() + (shape.empty() ? 0 : 1), shape.end(), -1) == shape.end())
       specs.push_back({.name = of, .dtype = dtype, .shape = std::move(shape)});
   };
+  const auto within = [&](const std::string& part) {
+    return name.empty() ? part : name + "/" + part;
+  };
   if (node.has("featuresDict")) {
     for (const auto& [key, child] : node["featuresDict"]["features"].members())
-      add_features(child, name.empty() ? key : name + "/" + key, outer, specs);
+      add_features(child, within(key), outer, specs);
   } else if (node.has("sequence")) {
     std::vector<int64_t> lengths = outer;
     lengths.push_back(node["sequence"].has("length") ? number_of(node["sequence"]["length"], -1)
@@ -148,11 +151,11 @@ void add_features(const Json& node, const std::string& name, const std::vector<i
     const bool variable =
         node["pythonClassName"].as_string().ends_with("TranslationVariableLanguages");
     if (variable) {
-      add(name + "/language", "string", {-1});
-      add(name + "/translation", "string", {-1});
+      add(within("language"), "string", {-1});
+      add(within("translation"), "string", {-1});
     } else {
       for (const std::string& language : node["translation"]["languages"].as_strings())
-        add(name + "/" + language, "string");
+        add(within(language), "string");
     }
   } else if (node.has("tensor")) {
     const Json tensor = node["tensor"];

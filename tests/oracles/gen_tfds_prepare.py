@@ -17,11 +17,18 @@ import tempfile
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 import numpy as np
 import tensorflow_datasets as tfds
+import tree
 from tensorflow_datasets.core.utils import gcs_utils
 from tensorflow_datasets.datasets.squad import squad_dataset_builder
 from tensorflow_datasets.summarization import cnn_dailymail
 from tensorflow_datasets.text import glue
 from tensorflow_datasets.text import super_glue
+from tensorflow_datasets.translate import wmt
+from tensorflow_datasets.translate import wmt14
+from tensorflow_datasets.translate import wmt15
+from tensorflow_datasets.translate import wmt16
+from tensorflow_datasets.translate import wmt19
+from tensorflow_datasets.translate import wmt_t2t
 
 WORDS = "the cat sat on a mat while rain fell over seven quiet hills and nobody said “why” naïvely".split()
 gcs_utils._is_gcs_disabled = True
@@ -195,6 +202,102 @@ def write_web_text(folder, text):
   return pages, lines
 
 
+def write_wmt(folder, text):
+  """Every published file of the pairs in WMT, by TFDS's own tables; unpacked archives in folders of their names."""
+  def pairs(count):
+    return [(text.sentence(), text.sentence()) for _ in range(count)]
+
+  def write(path, contents):
+    if path.exists():
+      return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = contents.encode()
+    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+
+  def sgm(sentences):
+    return '<srcset setid="x">\n<doc docid="1">\n<p>\n' + "".join(f'<seg id="{i + 1}">{sentence}</seg>\n' for i, sentence in enumerate(sentences)) + " <seg id=\"99\">indented</seg>\n</p>\n</doc>\n"
+
+  def tmx(rows, source, target):
+    unit = '<tu tuid="{}"><prop type="score">0.5</prop>\n<tuv xml:lang="{}"><prop/><seg>{}</seg></tuv><tuv xml:lang="{}"><seg>{}</seg></tuv></tu>\n'
+    texts = [unit.format(i, source, a, target, b) for i, (a, b) in enumerate(rows)]
+    texts.append(unit.format("x", source, "a &lt; b &amp; c&#233;<!-- no --><ph>gone</ph> gone", target, "<![CDATA[a < b]]> &#x201c;"))
+    texts.append(unit.format("y", source, "", target, "left out"))
+    return '<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n<tmx version="1.4"><header srclang="en"/><body>\n' + "".join(texts) + "</body></tmx>\n"
+
+  for module, source, target in WMT:
+    builder = wmt_builder(module, source, target, "/nowhere")
+    for name in sorted({name for names in builder.subsets.values() for name in names}):
+      subset, rows = wmt.DATASET_MAP[name], pairs(5)
+      urls, paths = subset.get_url(source), subset.get_path(source)
+      where = [folder / url.rsplit("/", 1)[1] if url.endswith(".gz") and not path else folder / stem_of((subset.get_manual_dl_files(source) or [url])[0]) / path
+               for url, path in zip(urls * len(paths), paths)] if len(urls) < len(paths) else [folder / url.rsplit("/", 1)[1] for url in urls] if not paths[0] else [folder / stem_of(urls[0]) / paths[0]]
+      if len(where) == 2:
+        rows += [("", "left out"), ("with\rreturn", "too\r")]
+        for column, path in enumerate(where):
+          sentences = [row[column] for row in rows]
+          write(path, sgm(sentences) if path.suffix == ".sgm" else "\n".join(sentences) + "\n")
+      elif ".tmx" in where[0].name:
+        write(where[0], tmx(rows, source, target))
+      elif ".tsv" in where[0].name:
+        write(where[0], "".join(f" {a}\t{b}\u00a0\n" for a, b in rows) + "three\tcolumns\there\r\nlast\tone\r\n")
+      else:
+        write(where[0], "".join(f"{a} ||| {b}\n" for a, b in rows))
+
+
+WMT = [("wmt14", "de", "en"), ("wmt14", "fr", "en"), ("wmt14", "ru", "en"), ("wmt15", "fi", "en"), ("wmt15", "fr", "en"), ("wmt16", "ro", "en"), ("wmt16", "fi", "en"),
+       ("wmt19", "de", "en"), ("wmt19", "lt", "en"), ("wmt19", "ru", "en"), ("wmt19", "fr", "de"), ("wmt_t2t", "de", "en")]
+
+
+def stem_of(url):
+  name = url.rsplit("/", 1)[1] if "/" in url else url
+  for end in (".tar.gz", ".tgz", ".tar", ".zip"):
+    name = name.removesuffix(end)
+  return name
+
+
+def wmt_builder(module, source, target, data_dir):
+  cls = {"wmt14": wmt14.Wmt14Translate, "wmt15": wmt15.Wmt15Translate, "wmt16": wmt16.Wmt16Translate, "wmt19": wmt19.Wmt19Translate, "wmt_t2t": wmt_t2t.WmtT2tTranslate}[module]
+  return cls(config=f"{source}-{target}", data_dir=data_dir)
+
+
+class WmtArchive:
+  """In place of TFDS's download manager: single files *.gz are unpacked beside, others are folders."""
+
+  def __init__(self, folder, unpacked):
+    self.folder, self.unpacked, self.manual_dir = folder, pathlib.Path(unpacked), str(folder)
+
+  def download_and_extract(self, urls):
+    return tree.map_structure(self.one, urls)
+
+  def extract(self, paths):
+    return tree.map_structure(lambda path: str(self.folder / stem_of(os.path.basename(path))), paths)
+
+  def one(self, url):
+    name = url.rsplit("/", 1)[1]
+    if not (self.folder / name).exists():
+      return str(self.folder / stem_of(url))
+    path = self.unpacked / name.removesuffix(".gz")
+    path.write_bytes(gzip.decompress((self.folder / name).read_bytes()))
+    return str(path)
+
+
+def prepare_wmt(folder, data_dir):
+  datasets = {}
+  for module, source, target in WMT:
+    builder = wmt_builder(module, source, target, data_dir)
+    with tempfile.TemporaryDirectory() as unpacked:
+      archive, split_generators = WmtArchive(folder, unpacked), builder._split_generators
+      builder._split_generators = lambda dl_manager, *rest: split_generators(archive)
+      working = os.getcwd()
+      os.chdir("/")  # TFDS looks for patterns from here
+      (folder / "1mcorpus.zip").touch()
+      builder.download_and_prepare()
+      (folder / "1mcorpus.zip").unlink()
+      os.chdir(working)
+    datasets[f"{module}_translate/{source}-{target}"] = {"archive": "wmt", "version": str(builder.version), **contents(builder)}
+  return datasets
+
+
 def expected_web_text(pages, lines):
   text = tfds.features.Text()
   c4 = tfds.features.FeaturesDict({name: text for name in ("content-length", "content-type", "text", "timestamp", "url")})
@@ -294,6 +397,7 @@ def main():
   web_text = write_web_text(archives, Text(arguments.seed + 4))
   write_cnn_dailymail(archives / "cnn_dailymail", Text(arguments.seed + 3))
   write_super_glue(archives / "super_glue", Text(arguments.seed + 2))
+  write_wmt(archives / "wmt", Text(arguments.seed + 5))
   datasets = {}
   with tempfile.TemporaryDirectory() as folder:
     for cls, archive in (glue.Glue, "glue"), (super_glue.SuperGlue, "super_glue"), (squad_dataset_builder.Builder, "squad"), (cnn_dailymail.CnnDailymail, "cnn_dailymail"):
@@ -304,6 +408,7 @@ def main():
     for name, (version, features, examples) in expected_web_text(*web_text).items():
       builder = written_by_tfds(name, version, features, examples, folder)
       datasets[name] = {"archive": name.split("/")[0], "version": version, **contents(builder)}
+    datasets |= prepare_wmt((archives / "wmt").resolve(), folder)
   (arguments.out / "datasets.json").write_text(json.dumps(datasets, ensure_ascii=False, indent=0) + "\n")
 
 

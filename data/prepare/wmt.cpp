@@ -1,0 +1,312 @@
+// WMT's translations of 2014, 2015, 2016 and 2019, and the choice of them that Tensor2Tensor has. Source of the forms: tfds 4.9,
+// translate/wmt.py, wmt14.py, wmt15.py, wmt16.py, wmt19.py and wmt_t2t.py.
+#include <algorithm>
+#include <set>
+
+#include "data/metrics/text.h"
+#include "data/prepare/parallel_text.h"
+#include "data/prepare/prepare.h"
+#include "runtime/base/check.h"
+
+namespace quintet::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Pairs of sentences that several years have: two files, or one with both languages. In paths, {src} is the source
+/// language, and {0} and {1} are both languages in the order of the alphabet.
+struct Subset {
+  std::string name, target;
+  std::set<std::string> sources;
+  std::string
+      archive;  // the published file without .tgz, .tar or .zip; empty: the paths are published files
+  std::vector<std::string> paths;
+};
+
+const std::vector<Subset> kSubsets = {
+    // Of training.
+    {"commoncrawl",
+     "en",
+     {"cs", "de", "es", "fr", "ru"},
+     "training-parallel-commoncrawl",
+     {"commoncrawl.{src}-en.{src}", "commoncrawl.{src}-en.en"}},
+    {"commoncrawl_frde", "de", {"fr"}, "", {"commoncrawl.fr", "commoncrawl.de"}},
+    {"europarl_v7",
+     "en",
+     {"cs", "de", "es", "fr"},
+     "training-parallel-europarl-v7",
+     {"training/europarl-v7.{src}-en.{src}", "training/europarl-v7.{src}-en.en"}},
+    {"europarl_v7_frde", "de", {"fr"}, "", {"europarl-v7.fr", "europarl-v7.de"}},
+    {"europarl_v8_16",
+     "en",
+     {"fi", "ro"},
+     "training-parallel-ep-v8",
+     {"training-parallel-ep-v8/europarl-v8.{src}-en.{src}",
+      "training-parallel-ep-v8/europarl-v8.{src}-en.en"}},
+    {"europarl_v9", "en", {"cs", "de", "fi", "lt"}, "", {"europarl-v9.{src}-en.tsv"}},
+    {"gigafren",
+     "en",
+     {"fr"},
+     "training-giga-fren",
+     {"giga-fren.release2.fixed.fr", "giga-fren.release2.fixed.en"}},
+    {"multiun",
+     "en",
+     {"es", "fr"},
+     "training-parallel-un",
+     {"un/undoc.2000.{src}-en.{src}", "un/undoc.2000.{src}-en.en"}},
+    {"newscommentary_v9",
+     "en",
+     {"cs", "de", "fr", "ru"},
+     "training-parallel-nc-v9",
+     {"training/news-commentary-v9.{src}-en.{src}", "training/news-commentary-v9.{src}-en.en"}},
+    {"newscommentary_v10",
+     "en",
+     {"cs", "de", "fr", "ru"},
+     "training-parallel-nc-v10",
+     {"news-commentary-v10.{src}-en.{src}", "news-commentary-v10.{src}-en.en"}},
+    {"newscommentary_v11",
+     "en",
+     {"cs", "de", "ru"},
+     "training-parallel-nc-v11",
+     {"training-parallel-nc-v11/news-commentary-v11.{src}-en.{src}",
+      "training-parallel-nc-v11/news-commentary-v11.{src}-en.en"}},
+    {"newscommentary_v13",
+     "en",
+     {"cs", "de", "ru", "zh"},
+     "training-parallel-nc-v13",
+     {"training-parallel-nc-v13/news-commentary-v13.{src}-en.{src}",
+      "training-parallel-nc-v13/news-commentary-v13.{src}-en.en"}},
+    {"newscommentary_v14",
+     "en",
+     {"cs", "de", "kk", "ru", "zh"},
+     "",
+     {"news-commentary-v14.{0}-{1}.tsv"}},
+    {"newscommentary_v14_frde", "de", {"fr"}, "", {"news-commentary-v14.de-fr.tsv"}},
+    {"paracrawl_v1_ru",
+     "en",
+     {"ru"},
+     "paracrawl-release1.en-ru.zipporah0-dedup-clean",
+     {"paracrawl-release1.en-ru.zipporah0-dedup-clean.ru",
+      "paracrawl-release1.en-ru.zipporah0-dedup-clean.en"}},
+    {"paracrawl_v3", "en", {"cs", "de", "fi", "lt"}, "", {"en-{src}.bicleaner07.tmx"}},
+    // TFDS takes the German file for the French one; what it prepares is kept.
+    {"paracrawl_v3_frde", "de", {"fr"}, "", {"de-fr.bicleaner07.de", "de-fr.bicleaner07.fr"}},
+    {"rapid_2016_ltfi", "en", {"fi", "lt"}, "rapid2016.en-{src}.tmx", {"rapid2016.en-{src}.tmx"}},
+    {"rapid_2019", "en", {"de"}, "rapid2019.de-en", {"rapid2019.de-en.de", "rapid2019.de-en.en"}},
+    {"setimes_2", "en", {"ro", "tr"}, "", {"en-{src}.tmx"}},
+    {"uncorpus_v1",
+     "en",
+     {"ru", "zh"},
+     "UNv1.0.en-{src}",
+     {"en-{src}/UNv1.0.en-{src}.{src}", "en-{src}/UNv1.0.en-{src}.en"}},
+    {"wikiheadlines_fi", "en", {"fi"}, "wiki-titles", {"wiki/fi-en/titles.fi-en"}},
+    {"wikiheadlines_ru", "en", {"ru"}, "wiki-titles", {"wiki/ru-en/wiki.ru-en"}},
+    {"wikititles_v1",
+     "en",
+     {"cs", "de", "fi", "gu", "kk", "lt", "ru", "zh"},
+     "",
+     {"wikititles-v1.{src}-en.tsv"}},
+    {"yandexcorpus", "en", {"ru"}, "1mcorpus", {"corpus.en_ru.1m.ru", "corpus.en_ru.1m.en"}},
+    // Of development and tests.
+    {"euelections_dev2019",
+     "de",
+     {"fr"},
+     "dev",
+     {"dev/euelections_dev2019.fr-de.src.fr", "dev/euelections_dev2019.fr-de.tgt.de"}},
+    {"newsdev2015",
+     "en",
+     {"fi"},
+     "dev",
+     {"dev/newsdev2015-fien-src.{src}.sgm", "dev/newsdev2015-fien-ref.en.sgm"}},
+    {"newsdiscussdev2015",
+     "en",
+     {"fr"},
+     "dev",
+     {"dev/newsdiscussdev2015-{src}en-src.{src}.sgm", "dev/newsdiscussdev2015-{src}en-ref.en.sgm"}},
+    {"newsdev2016",
+     "en",
+     {"ro", "tr"},
+     "dev",
+     {"dev/newsdev2016-{src}en-src.{src}.sgm", "dev/newsdev2016-{src}en-ref.en.sgm"}},
+    {"newsdev2019",
+     "en",
+     {"gu", "kk", "lt"},
+     "dev",
+     {"dev/newsdev2019-{src}en-src.{src}.sgm", "dev/newsdev2019-{src}en-ref.en.sgm"}},
+    {"newsdiscusstest2015",
+     "en",
+     {"fr"},
+     "dev",
+     {"dev/newsdiscusstest2015-{src}en-src.{src}.sgm",
+      "dev/newsdiscusstest2015-{src}en-ref.en.sgm"}},
+    {"newstest2013",
+     "en",
+     {"cs", "de", "es", "fr", "ru"},
+     "dev",
+     {"dev/newstest2013.{src}", "dev/newstest2013.en"}},
+    {"newstest2014",
+     "en",
+     {"cs", "de", "es", "fr", "hi", "ru"},
+     "dev",
+     {"dev/newstest2014-{src}en-src.{src}.sgm", "dev/newstest2014-{src}en-ref.en.sgm"}},
+    {"newstest2015",
+     "en",
+     {"cs", "de", "fi", "ru"},
+     "dev",
+     {"dev/newstest2015-{src}en-src.{src}.sgm", "dev/newstest2015-{src}en-ref.en.sgm"}},
+    {"newstest2016",
+     "en",
+     {"cs", "de", "fi", "ro", "ru", "tr"},
+     "dev",
+     {"dev/newstest2016-{src}en-src.{src}.sgm", "dev/newstest2016-{src}en-ref.en.sgm"}},
+    {"newstestB2016",
+     "en",
+     {"fi"},
+     "dev",
+     {"dev/newstestB2016-enfi-ref.{src}.sgm", "dev/newstestB2016-enfi-src.en.sgm"}},
+    {"newstest2018",
+     "en",
+     {"cs", "de", "et", "fi", "ru", "tr", "zh"},
+     "dev",
+     {"dev/newstest2018-{src}en-src.{src}.sgm", "dev/newstest2018-{src}en-ref.en.sgm"}}};
+
+struct Year {
+  std::string name;
+  std::vector<std::pair<std::string, std::string>> pairs;  // those whose every subset is above
+  std::vector<std::pair<std::string, std::vector<std::string>>> splits;
+};
+
+const std::vector<Year>& years() {
+  static const std::vector<Year> all = {
+      {"wmt14_translate",
+       {{"de", "en"}, {"fr", "en"}, {"ru", "en"}},
+       {{"train",
+         {"europarl_v7", "commoncrawl", "multiun", "newscommentary_v9", "gigafren", "yandexcorpus",
+          "wikiheadlines_ru"}},
+        {"validation", {"newstest2013"}},
+        {"test", {"newstest2014"}}}},
+      {"wmt15_translate",
+       {{"de", "en"}, {"fi", "en"}, {"fr", "en"}, {"ru", "en"}},
+       {{"train",
+         {"europarl_v7", "europarl_v8_16", "commoncrawl", "multiun", "newscommentary_v10",
+          "gigafren", "yandexcorpus", "wikiheadlines_fi", "wikiheadlines_ru"}},
+        {"validation", {"newsdev2015", "newsdiscussdev2015", "newstest2014"}},
+        {"test", {"newstest2015", "newsdiscusstest2015"}}}},
+      {"wmt16_translate",
+       {{"de", "en"}, {"fi", "en"}, {"ro", "en"}, {"ru", "en"}, {"tr", "en"}},
+       {{"train",
+         {"europarl_v7", "europarl_v8_16", "commoncrawl", "newscommentary_v11", "yandexcorpus",
+          "wikiheadlines_fi", "wikiheadlines_ru", "setimes_2"}},
+        {"validation", {"newsdev2016", "newstest2015"}},
+        {"test", {"newstest2016", "newstestB2016"}}}},
+      {"wmt19_translate",
+       {{"de", "en"},
+        {"fi", "en"},
+        {"gu", "en"},
+        {"kk", "en"},
+        {"lt", "en"},
+        {"ru", "en"},
+        {"fr", "de"}},
+       {{"train",
+         {"europarl_v9", "europarl_v7_frde", "paracrawl_v3", "paracrawl_v1_ru", "paracrawl_v3_frde",
+          "commoncrawl", "commoncrawl_frde", "newscommentary_v14", "newscommentary_v14_frde",
+          "yandexcorpus", "wikititles_v1", "uncorpus_v1", "rapid_2016_ltfi", "rapid_2019"}},
+        {"validation", {"euelections_dev2019", "newsdev2019", "newstest2018"}}}},
+      {"wmt_t2t_translate",
+       {{"de", "en"}},
+       {{"train", {"europarl_v7", "commoncrawl", "newscommentary_v13"}},
+        {"validation", {"newstest2013"}},
+        {"test", {"newstest2014"}}}}};
+  return all;
+}
+
+std::string with_languages(std::string text, const std::string& source, const std::string& target) {
+  const auto [first, second] = std::minmax(source, target);
+  for (const auto& [mark, language] :
+       {std::pair("{src}", source), std::pair("{0}", first), std::pair("{1}", second)})
+    for (size_t at; (at = text.find(mark)) != std::string::npos;)
+      text.replace(at, std::string_view(mark).size(), language);
+  return text;
+}
+
+/// FROM/ARCHIVE/PATH or FROM/PATH, compressed or not.
+std::string found_file(const fs::path& from, const std::string& archive, const std::string& path) {
+  for (const fs::path& folder : {from / archive, from})
+    for (const char* end : {"", ".gz"})
+      if (const fs::path file = folder / (path + end); fs::is_regular_file(file))
+        return file.string();
+  fail(ExitCode::kData,
+       "{}: is missing, and so are {} and both with .gz; --from names the folder in which {} "
+       "unpacked",
+       (from / archive / path).string(), (from / path).string(),
+       archive.empty() ? "the published files are" : fmt::format("{} was", archive));
+}
+
+void generate(const Subset& subset, const std::string& source, const fs::path& from,
+              const TfdsWriter::Add& add) {
+  std::vector<std::string> files;
+  for (const std::string& path : subset.paths)
+    files.push_back(found_file(from, with_languages(subset.archive, source, subset.target),
+                               with_languages(path, source, subset.target)));
+  const auto take = [&](const std::string& key, const Sentences& sentences) {
+    Example example;
+    for (const std::string& language : {source, subset.target}) {
+      const auto found = sentences.find(language);
+      QT_CHECK_AS(ExitCode::kData, found != sentences.end() && sentences.size() == 2,
+                  "{}: {}: has no pair of '{}' and '{}'", files.front(), key, source,
+                  subset.target);
+      if (found->second.empty()) return;
+      example.set(language, found->second);
+    }
+    add(fmt::format("{}/{}", subset.name, key), example);
+  };
+  const std::string& path = subset.paths.front();
+  if (files.size() == 2)
+    read_parallel(files[0], files[1], {source, subset.target},
+                  subset.name.ends_with("_frde") ? "" : "0/", take);
+  else if (path.ends_with(".tmx"))
+    read_tmx(files[0], take);
+  else
+    read_columns(files[0], path.ends_with(".tsv") ? "\t" : "|||", take);
+}
+
+ArchiveDataset dataset_of(const Year& year, const std::string& source, const std::string& target) {
+  ArchiveDataset made{.dataset = {.name = year.name,
+                                  .config = source + "-" + target,
+                                  .version = "1.0.0",
+                                  .features = tfds::translation({source, target})},
+                      .older_versions = {},
+                      .files = "",
+                      .splits = {}};
+  std::set<std::string> archives;
+  for (const auto& [split, names] : year.splits) {
+    std::vector<const Subset*> used;
+    for (const Subset& subset : kSubsets)
+      if (std::ranges::count(names, subset.name) > 0 && subset.target == target &&
+          subset.sources.contains(source))
+        used.push_back(&subset);
+    for (const Subset* subset : used)
+      if (subset->archive.empty())
+        for (const std::string& path : subset->paths)
+          archives.insert(with_languages(path, source, target) + ".gz");
+      else
+        archives.insert(with_languages(subset->archive, source, target) + "/");
+    made.splits.push_back({split, [=](const fs::path& from, const TfdsWriter::Add& add) {
+                             for (const Subset* subset : used) generate(*subset, source, from, add);
+                           }});
+  }
+  made.files = fmt::format("{}", fmt::join(archives, ", "));
+  return made;
+}
+
+}  // namespace
+
+std::vector<ArchiveDataset> wmt_datasets() {
+  std::vector<ArchiveDataset> made;
+  for (const Year& year : years())
+    for (const auto& [source, target] : year.pairs)
+      made.push_back(dataset_of(year, source, target));
+  return made;
+}
+
+}  // namespace quintet::data
