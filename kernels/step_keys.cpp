@@ -14,8 +14,8 @@ StepKeys::StepKeys(Key step) : step_(step) {
   on_host_ = device.pinned(kMostKeys * kKeyBytes);
 }
 
-Key StepKeys::child(Key step, uint32_t place) {
-  const Key key = fold_in(step, place);
+Key StepKeys::child(Key step, Place place) {
+  const Key key = place.key(step);
   StepKeys* const recording = ExecutionContext::current().keys;
   if (recording == nullptr || step != recording->step_) return key;
   if (recording->slots_.try_emplace({key.a, key.b}, recording->places_.size()).second)
@@ -36,7 +36,7 @@ const Key* StepKeys::place_of(Key key) {
 void StepKeys::set(Key step) {
   // The step before was waited for, so its keys are no longer read here.
   auto* const keys = reinterpret_cast<Key*>(on_host_.get());
-  for (size_t i = 0; i < places_.size(); ++i) keys[i] = fold_in(step, places_[i]);
+  for (size_t i = 0; i < places_.size(); ++i) keys[i] = places_[i].key(step);
   Device::current().copy(on_device_.get(), keys, static_cast<int64_t>(places_.size()) * kKeyBytes);
 }
 

@@ -7,6 +7,7 @@
 //   keys.set(next_step_key);  // queued before the next launch of what was recorded
 
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "kernels/device.h"
@@ -20,8 +21,15 @@ class StepKeys {
 
   /// Children are remembered and kernels that are launched take them from memory.
   using Recording = ContextMember<&ExecutionContext::keys>;
-  /// fold_in(step, place); the only keys of kernels that may be recorded.
-  static Key child(Key step, uint32_t place);
+  /// A place in the network, as Flax's keys of modules go: of a scanned stack, each layer has its own split of the step's.
+  struct Place {
+    uint32_t id;
+    std::optional<uint32_t> layer = {};
+    Key key(Key step) const { return fold_in(layer ? split_at(step, *layer) : step, id); }
+  };
+  /// place.key(step); the only keys of kernels that may be recorded.
+  static Key child(Key step, Place place);
+  static Key child(Key step, uint32_t id) { return child(step, Place{id}); }
   /// Where kernels that are recorded find `key`; nullptr if nothing is being recorded. Throws
   /// NotRecordable for a key that is no child of the step's.
   static const Key* place_of(Key key);
@@ -32,7 +40,7 @@ class StepKeys {
  private:
   Key step_;
   std::map<std::pair<uint32_t, uint32_t>, size_t> slots_;  // by the words of a key
-  std::vector<uint32_t> places_;                           // by slot
+  std::vector<Place> places_;                              // by slot
   Buffer on_device_, on_host_;
 };
 

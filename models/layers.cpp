@@ -1,6 +1,7 @@
 #include "models/layers.h"
 
 #include <cmath>
+#include <regex>
 
 #include "kernels/dequantize/dequantize.h"
 #include "kernels/gpu/gpu_kernels.h"
@@ -18,10 +19,25 @@ Initializer with_scale(const LayerConfig& config, const Initializer& initializer
 DropoutPlace::DropoutPlace(const Scope& scope, const std::string& name,
                            const std::string& flax_name, double rate, bool broadcast_length)
     : id_(fnv1a<uint32_t>((scope / name).path())),
-      flax_id_(hash_of_path(scope.path() + flax_name)),
+      flax_{hash_of_path(scope.path() + flax_name)},
       rate_(rate),
       broadcast_length_(broadcast_length) {
   QT_CHECK(rate >= 0 && rate < 1, "dropout_rate: expected 0 <= rate < 1, found {}", rate);
+}
+
+/// A scanned stack's layers are one module, called as the stack is.
+DropoutPlace::DropoutPlace(const Scope& scope, const std::string& name,
+                           const std::string& flax_name, const LayerConfig& config,
+                           bool broadcast_length)
+    : DropoutPlace(scope, name, flax_name, config.dropout_rate, broadcast_length) {
+  static const std::regex in_layer("([^/]+)/layers_([0-9]+)(/.*)?");
+  std::smatch parts;
+  const std::string path = scope.path();
+  if (!config.is_scanned() || !std::regex_match(path, parts, in_layer)) return;
+  const std::string stack = parts[1];
+  // Flax traces the module once to find out what it broadcasts: the draw that counts is the second.
+  flax_ = {hash_of_path(stack + "/" + stack + parts[3].str() + flax_name, 2),
+           static_cast<uint32_t>(std::stoul(parts[2]))};
 }
 
 ops::Dropout DropoutPlace::operator()(const Context& context) const {
@@ -117,12 +133,11 @@ ops::ResidualNorm RmsNorm::operator()(Residual residual) const {
 }
 
 MlpBlock::MlpBlock(const Scope& scope, const LayerConfig& config)
-    : activations(config.mlp_activations),
-      dropout(scope, "dropout", "Dropout_0", config.dropout_rate) {
+    : activations(config.mlp_activations), dropout(scope, "dropout", "Dropout_0", config) {
   const Axis embed{axis::kEmbed, config.emb_dim}, mlp{axis::kMlp, config.mlp_dim};
   const bool gated = activations.size() == 2;
   const Initializer initial = with_scale(config, t5_init::mlp_kernel());
-  const bool in_stack = config.scalable && config.scalable->scan_layers;
+  const bool in_stack = config.is_scanned();
   wi_0 = (scope / (gated ? "wi_0" : "wi")).param("kernel", {embed, mlp}, initial, in_stack);
   if (gated) wi_1 = (scope / "wi_1").param("kernel", {embed, mlp}, initial, in_stack);
   wo = (scope / "wo").param("kernel", {mlp, embed}, initial, in_stack);
@@ -169,7 +184,7 @@ DotProductAttention::DotProductAttention(const Scope& scope, const LayerConfig& 
       rotary_max_timescale(config.rotary_max_timescale),
       score_scale(config.scale_attn_logits ? 1 / std::sqrt(static_cast<double>(config.head_dim))
                                            : 1),
-      dropout(scope, "dropout", "", config.dropout_rate) {  // Flax draws in the attention itself
+      dropout(scope, "dropout", "", config) {  // Flax draws in the attention itself
   if (config.multi_query)
     repeat_ = {repeated_identity(config, DType::f32), repeated_identity(config, DType::bf16)};
 }

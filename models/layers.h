@@ -62,6 +62,7 @@ struct LayerConfig {
     return {head_dim, mlp, mlp_activations.size() == 2 ? mlp : 0};
   }
   int64_t joined_kv() const { return num_heads * head_dim; }
+  bool is_scanned() const { return scalable && scalable->scan_layers; }
 };
 
 /// `initializer` with the configuration's init_scale.
@@ -74,13 +75,16 @@ class DropoutPlace {
   DropoutPlace() = default;
   DropoutPlace(const Scope& scope, const std::string& name, const std::string& flax_name,
                double rate, bool broadcast_length = true);
+  DropoutPlace(const Scope& scope, const std::string& name, const std::string& flax_name,
+               const LayerConfig& config, bool broadcast_length = true);
   ops::Dropout operator()(const Context& context) const;
   Key key(const Context& context) const {
-    return StepKeys::child(context.dropout_key, context.t5x_dropout ? flax_id_ : id_);
+    return StepKeys::child(context.dropout_key, context.t5x_dropout ? flax_ : StepKeys::Place{id_});
   }
 
  private:
-  uint32_t id_ = 0, flax_id_ = 0;
+  uint32_t id_ = 0;
+  StepKeys::Place flax_{0};
   double rate_ = 0;
   bool broadcast_length_ = true;
 };

@@ -139,11 +139,11 @@ FeedForward::FeedForward(const Scope& scope, const LayerConfig& config, const Sp
                          const std::string& flax_dropout)
     : norm_(scope / "pre_mlp_layer_norm", config),
       mlp_(make_mlp(scope / "mlp", config, sparse)),
-      dropout_(scope, "mlp_dropout", flax_dropout, config.dropout_rate) {
+      dropout_(scope, "mlp_dropout", flax_dropout, config) {
   if (sparse != nullptr && sparse->extra_mlp)
     extra_.push_back({RmsNorm(scope / "pre_extra_mlp_layer_norm", config),
                       MlpBlock(scope / "extra_mlp", config),
-                      DropoutPlace(scope, "extra_mlp_dropout", "", config.dropout_rate)});
+                      DropoutPlace(scope, "extra_mlp_dropout", "", config)});
 }
 
 Tensor FeedForward::operator()(Residual residual, const Tensor& token_mask, const Context& context,
@@ -164,7 +164,7 @@ Tensor FeedForward::operator()(Residual residual, const Tensor& token_mask, cons
 EncoderLayer::EncoderLayer(const Scope& scope, const LayerConfig& config, const SparseStack* sparse)
     : pre_attention_layer_norm(scope / "pre_attention_layer_norm", config),
       attention(scope / "attention", config),
-      attention_dropout(scope, "attention_dropout", "Dropout_0", config.dropout_rate),
+      attention_dropout(scope, "attention_dropout", "Dropout_0", config),
       feed_forward(scope, config, sparse, "Dropout_1") {}
 
 Tensor EncoderLayer::operator()(const Tensor& x, const ops::AttentionMask& mask,
@@ -177,8 +177,8 @@ Tensor EncoderLayer::operator()(const Tensor& x, const ops::AttentionMask& mask,
 }
 
 Encoder::Encoder(const Scope& scope, const StackSpec& spec, Remat remat)
-    : input_dropout_(scope, "input_dropout", "Dropout_0", spec.layer.dropout_rate),
-      output_dropout_(scope, "output_dropout", "Dropout_1", spec.layer.dropout_rate, false),
+    : input_dropout_(scope, "input_dropout", "Dropout_0", spec.layer),
+      output_dropout_(scope, "output_dropout", "Dropout_1", spec.layer, false),
       relative_biases_(relative_bias_tables(scope, spec)),
       encoder_norm_(scope / "encoder_norm", spec.layer),
       remat_(remat),
@@ -204,9 +204,8 @@ DecoderLayer::DecoderLayer(const Scope& scope, const LayerConfig& config, bool c
     : pre_self_attention_layer_norm(scope / "pre_self_attention_layer_norm", config),
       self_attention(scope / "self_attention", config),
       self_attention_dropout(scope, "self_attention_dropout",
-                             cross_attention ? "Dropout_0" : "post_self_attention_dropout",
-                             config.dropout_rate),
-      cross_attention_dropout(scope, "cross_attention_dropout", "Dropout_1", config.dropout_rate),
+                             cross_attention ? "Dropout_0" : "post_self_attention_dropout", config),
+      cross_attention_dropout(scope, "cross_attention_dropout", "Dropout_1", config),
       feed_forward(scope, config, sparse, cross_attention ? "Dropout_2" : "post_mlp_dropout") {
   if (!cross_attention) return;
   pre_cross_attention_layer_norm.emplace_back(scope / "pre_cross_attention_layer_norm", config);
@@ -235,7 +234,7 @@ ParallelLayer::ParallelLayer(const Scope& scope, const LayerConfig& config)
     : layer_norm(scope / "layer_norm", config),
       self_attention(scope / "self_attention", config),
       mlp(scope / "mlp", config),
-      dropout(scope, "dropout", "", config.dropout_rate) {}
+      dropout(scope, "dropout", "", config) {}
 
 Tensor ParallelLayer::operator()(const Tensor& x, const ops::AttentionMask& mask,
                                  const Tensor& relative_bias, const Context& context) const {
@@ -281,10 +280,9 @@ Tensor FusedParallelLayer::operator()(const Tensor& x, const ops::AttentionMask&
 
 Decoder::Decoder(const Scope& scope, const StackSpec& spec, Remat remat)
     : input_dropout_(scope, "input_dropout", spec.cross_attention ? "Dropout_0" : "input_dropout",
-                     spec.layer.dropout_rate),
+                     spec.layer),
       output_dropout_(scope, "output_dropout",
-                      spec.cross_attention ? "Dropout_1" : "output_dropout",
-                      spec.layer.dropout_rate),
+                      spec.cross_attention ? "Dropout_1" : "output_dropout", spec.layer),
       relative_biases_(relative_bias_tables(scope, spec)),
       decoder_norm_(scope / "decoder_norm", spec.layer),
       remat_(remat) {

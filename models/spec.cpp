@@ -37,7 +37,8 @@ void check_t5x_dropout(const ModelSpec& spec) {
                                                           : nullptr;
   QT_CHECK(network == nullptr,
            "trainer.Trainer.t5x_dropout: this model's network is {}; T5X's masks are known of "
-           "examples/t5, contrib/gpu/t5 and examples/decoder_only; bind t5x_dropout = False",
+           "examples/t5, contrib/gpu/t5, examples/scalable_t5 and examples/decoder_only; bind "
+           "t5x_dropout = False",
            network);
 }
 

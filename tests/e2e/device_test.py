@@ -16,10 +16,10 @@ def need_emulator():
         e2e.skip("this build has no emulated GPU")
 
 
-def train(folder, steps, device, dtype):
+def train(folder, steps, device, dtype, *more):
     """The first `steps` of a run of 4, or what is missing of them."""
     quintet(*tiny(folder, 4, f"--gin.train_script.train.total_steps={steps}", f"--device={device}",
-                  f"--gin.network.T5Config.dtype='{dtype}'", *SHORT))
+                  f"--gin.network.T5Config.dtype='{dtype}'", *SHORT, *more))
 
 
 def losses(folder):
@@ -27,13 +27,17 @@ def losses(folder):
 
 
 def test_the_emulated_gpu_trains_as_the_cpu_does(folder):
+    """With masks of ours and of T5X, which tests/models compares with T5X's runs on the CPU."""
     need_emulator()
-    for device in ("cpu", "emulated"):
-        train(folder / device, 4, device, "float32")
-    cpu, gpu = losses(folder / "cpu"), losses(folder / "emulated")
-    assert len(cpu) == len(gpu) > 0, (cpu, gpu)
-    # float32 sums in another order, through a few updates.
-    assert all(abs(a - b) <= 1e-4 * abs(a) for a, b in zip(cpu, gpu)), (cpu, gpu)
+    for masks in ("ours", "t5x"):
+        for device in ("cpu", "emulated"):
+            train(folder / masks / device, 4, device, "float32", "--gin.DROPOUT_RATE=0.3",
+                  f"--gin.trainer.Trainer.t5x_dropout={masks == 't5x'}")
+        cpu, gpu = losses(folder / masks / "cpu"), losses(folder / masks / "emulated")
+        assert len(cpu) == len(gpu) > 0, (cpu, gpu)
+        # float32 sums in another order, through a few updates.
+        assert all(abs(a - b) <= 1e-4 * abs(a) for a, b in zip(cpu, gpu)), (masks, cpu, gpu)
+    assert losses(folder / "ours" / "cpu") != losses(folder / "t5x" / "cpu")
 
 
 def test_a_limit_of_threads_changes_no_number(folder):
