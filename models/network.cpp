@@ -161,11 +161,18 @@ Tensor FeedForward::operator()(Residual residual, const Tensor& token_mask, cons
   return end.sum();
 }
 
+/// Modules of flaxformer, and of T5X's decoders alone, name their dropouts; in other networks Flax counts them.
+std::string flax_name(const LayerConfig& config, bool is_decoder_alone, const char* name,
+                      int place) {
+  return config.masks_padding || is_decoder_alone ? name : fmt::format("Dropout_{}", place);
+}
+
 EncoderLayer::EncoderLayer(const Scope& scope, const LayerConfig& config, const SparseStack* sparse)
     : pre_attention_layer_norm(scope / "pre_attention_layer_norm", config),
       attention(scope / "attention", config),
-      attention_dropout(scope, "attention_dropout", "Dropout_0", config),
-      feed_forward(scope, config, sparse, "Dropout_1") {}
+      attention_dropout(scope, "attention_dropout",
+                        flax_name(config, false, "post_attention_dropout", 0), config),
+      feed_forward(scope, config, sparse, flax_name(config, false, "post_mlp_dropout", 1)) {}
 
 Tensor EncoderLayer::operator()(const Tensor& x, const ops::AttentionMask& mask,
                                 const Tensor& token_mask, const Tensor& relative_bias,
@@ -177,8 +184,10 @@ Tensor EncoderLayer::operator()(const Tensor& x, const ops::AttentionMask& mask,
 }
 
 Encoder::Encoder(const Scope& scope, const StackSpec& spec, Remat remat)
-    : input_dropout_(scope, "input_dropout", "Dropout_0", spec.layer),
-      output_dropout_(scope, "output_dropout", "Dropout_1", spec.layer, false),
+    : input_dropout_(scope, "input_dropout", flax_name(spec.layer, false, "input_dropout", 0),
+                     spec.layer),
+      output_dropout_(scope, "output_dropout", flax_name(spec.layer, false, "output_dropout", 1),
+                      spec.layer, spec.masks_padding()),
       relative_biases_(relative_bias_tables(scope, spec)),
       encoder_norm_(scope / "encoder_norm", spec.layer),
       remat_(remat),
@@ -204,9 +213,12 @@ DecoderLayer::DecoderLayer(const Scope& scope, const LayerConfig& config, bool c
     : pre_self_attention_layer_norm(scope / "pre_self_attention_layer_norm", config),
       self_attention(scope / "self_attention", config),
       self_attention_dropout(scope, "self_attention_dropout",
-                             cross_attention ? "Dropout_0" : "post_self_attention_dropout", config),
-      cross_attention_dropout(scope, "cross_attention_dropout", "Dropout_1", config),
-      feed_forward(scope, config, sparse, cross_attention ? "Dropout_2" : "post_mlp_dropout") {
+                             flax_name(config, !cross_attention, "post_self_attention_dropout", 0),
+                             config),
+      cross_attention_dropout(scope, "cross_attention_dropout",
+                              flax_name(config, false, "post_cross_attention_dropout", 1), config),
+      feed_forward(scope, config, sparse,
+                   flax_name(config, !cross_attention, "post_mlp_dropout", 2)) {
   if (!cross_attention) return;
   pre_cross_attention_layer_norm.emplace_back(scope / "pre_cross_attention_layer_norm", config);
   encoder_decoder_attention.emplace_back(scope / "encoder_decoder_attention", config);
@@ -279,10 +291,11 @@ Tensor FusedParallelLayer::operator()(const Tensor& x, const ops::AttentionMask&
 }
 
 Decoder::Decoder(const Scope& scope, const StackSpec& spec, Remat remat)
-    : input_dropout_(scope, "input_dropout", spec.cross_attention ? "Dropout_0" : "input_dropout",
-                     spec.layer),
+    : input_dropout_(scope, "input_dropout",
+                     flax_name(spec.layer, !spec.cross_attention, "input_dropout", 0), spec.layer),
       output_dropout_(scope, "output_dropout",
-                      spec.cross_attention ? "Dropout_1" : "output_dropout", spec.layer),
+                      flax_name(spec.layer, !spec.cross_attention, "output_dropout", 1),
+                      spec.layer),
       relative_biases_(relative_bias_tables(scope, spec)),
       decoder_norm_(scope / "decoder_norm", spec.layer),
       remat_(remat) {

@@ -31,14 +31,16 @@ ModelSpec spec_of(const TransformerConfig& config, bool inputs_bidirectional_att
 
 void check_t5x_dropout(const ModelSpec& spec) {
   const StackSpec& stack = spec.decoder;
-  const char* const network = spec.own_network            ? "a network of its own"
-                              : stack.layer.masks_padding ? "flaxformer's"
-                              : stack.layer.scalable      ? "T5X's scalable_t5"
-                                                          : nullptr;
+  const bool scanned_flaxformer = stack.layer.masks_padding && stack.layer.is_scanned();
+  const char* const network = spec.own_network       ? "a network of its own"
+                              : spec.has_experts()   ? "flaxformer's with experts"
+                              : stack.layer.parallel ? "flaxformer's with parallel layers"
+                              : scanned_flaxformer   ? "flaxformer's with scan_layers"
+                                                     : nullptr;
   QT_CHECK(network == nullptr,
            "trainer.Trainer.t5x_dropout: this model's network is {}; T5X's masks are known of "
-           "examples/t5, contrib/gpu/t5, examples/scalable_t5 and examples/decoder_only; bind "
-           "t5x_dropout = False",
+           "examples/t5, contrib/gpu/t5, examples/scalable_t5, examples/decoder_only and "
+           "flaxformer's dense t5_architecture; bind t5x_dropout = False",
            network);
 }
 
