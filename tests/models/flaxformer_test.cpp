@@ -140,13 +140,15 @@ TEST(Flaxformer, FusedKernelsAreNotStoredInFewerBits) {
                Error);
 }
 
-TEST(Flaxformer, LayersHaveNoDropoutMasksOfT5x) {
-  TransformerConfig config;
-  config.masks_padding = true;
-  for (const bool parallel : {false, true}) {
-    config.parallel = parallel;
-    EXPECT_THROW(check_t5x_dropout(spec_of(config)), Error) << parallel;
-  }
+TEST(Flaxformer, ScannedAndParallelLayersHaveNoDropoutMasksOfT5x) {
+  TransformerConfig plain;
+  plain.masks_padding = true;
+  EXPECT_NO_THROW(check_t5x_dropout(spec_of(plain)));
+  TransformerConfig parallel = plain, scanned = plain;
+  parallel.parallel = true;
+  scanned.scalable = ScalableLayers{};
+  for (const TransformerConfig& config : {parallel, scanned})
+    EXPECT_THROW(check_t5x_dropout(spec_of(config)), Error);
 }
 
 TEST(Flaxformer, MultiQueryAttentionHasNoFp8) {
