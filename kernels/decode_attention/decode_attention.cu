@@ -111,8 +111,10 @@ __global__ void __launch_bounds__(kThreads)
       begin + task.chunk_tokens < tokens.limit ? begin + task.chunk_tokens : tokens.limit;
   T *keys = static_cast<T*>(cache.keys), *values = static_cast<T*>(cache.values);
   if (appends && begin <= position && position < end) {
-    const T* key = static_cast<const T*>(task.a.key) + row * task.a.key_stride + within;
-    const T* value = static_cast<const T*>(task.a.value) + row * task.a.key_stride + within;
+    // Heads that share one write the same there.
+    const int64_t from = row * task.a.key_stride + (cache.head_stride == 0 ? 0 : within);
+    const T* key = static_cast<const T*>(task.a.key) + from;
+    const T* value = static_cast<const T*>(task.a.value) + from;
     const int64_t at = tokens.offset(position);
     for (int i = static_cast<int>(threadIdx.x); i < head_dim; i += kThreads)
       keys[at + i] = key[i], values[at + i] = value[i];

@@ -9,8 +9,9 @@ namespace quintet {
 
 struct DecodeCache {
   void *keys = nullptr, *values = nullptr;
-  int64_t sequence_stride = 0, head_stride = 0, token_stride = 0;  // in elements
-  int64_t max_length = 0;                                          // tokens of a sequence
+  int64_t sequence_stride = 0, head_stride = 0,
+          token_stride = 0;  // in elements; head 0: all share one head's
+  int64_t max_length = 0;    // tokens of a sequence
 };
 
 /// What the rows ask. Row r's query starts at r * stride; heads lie behind each other.

@@ -56,7 +56,9 @@ __global__ void __launch_bounds__(kThreads) paged_kernel(const __grid_constant__
                            a.bias != nullptr ? a.bias + head * a.biases : nullptr,
                            static_cast<int>(a.biases) - 1};
   if (a.key != nullptr) {
-    const int64_t from = group.row * a.key_stride + within, at = tokens.offset(tokens.newest);
+    // Heads that share one write the same there.
+    const int64_t from = group.row * a.key_stride + (a.pool.head_stride == 0 ? 0 : within),
+                  at = tokens.offset(tokens.newest);
     for (int i = static_cast<int>(threadIdx.x); i < a.rows.head_dim; i += kThreads) {
       static_cast<T*>(a.pool.keys)[at + i] = static_cast<const T*>(a.key)[from + i];
       static_cast<T*>(a.pool.values)[at + i] = static_cast<const T*>(a.value)[from + i];

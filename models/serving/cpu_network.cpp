@@ -96,7 +96,7 @@ std::unique_ptr<CpuInput> CpuNetwork::make(const Tokens& inputs) {
       static_cast<float*>(std::aligned_alloc(kAlign, (wanted + kAlign - 1) / kAlign * kAlign)));
   if (made->cross_memory == nullptr) throw std::bad_alloc();
   float* next = made->cross_memory.get();
-  for (int64_t i = 0; i < spec_.decoder.num_layers * layer_.num_heads; ++i) {
+  for (int64_t i = 0; i < spec_.decoder.num_layers * layer_.kv_heads(); ++i) {
     made->cross.push_back(SharedKeys::at(next, n, layer_.head_dim));
     // The kernels read whole vectors of keys: what lies behind the last token must be numbers.
     std::fill_n(next, layer_.head_dim * made->cross.back().stride, 0.0f);
@@ -110,7 +110,7 @@ void CpuNetwork::fill_prefixes(std::span<const Tokens* const> inputs,
   run_stack(network_, network_.decoder(), decoding::joined(inputs, !bidirectional_),
             [&](int64_t layer, int64_t item, int64_t index, const float* key, const float* value) {
               float* slot = made[static_cast<size_t>(item)]->prefix[static_cast<size_t>(index)];
-              for (int64_t h = 0; h < layer_.num_heads; ++h)
+              for (int64_t h = 0; h < layer_.kv_heads(); ++h)
                 append_to_cache(pages_.layout().at(layer, h), slot, key + h * layer_.head_dim,
                                 value + h * layer_.head_dim, layer_.head_dim);
             });
@@ -125,8 +125,8 @@ void CpuNetwork::fill_cross(std::span<const Tokens* const> inputs,
   std::vector<SharedKeys> keys;
   for (int64_t layer = 0; layer < spec_.decoder.num_layers; ++layer)
     for (const auto& input : made) {
-      const auto first = input->cross.begin() + layer * layer_.num_heads;
-      keys.insert(keys.end(), first, first + layer_.num_heads);
+      const auto first = input->cross.begin() + layer * layer_.kv_heads();
+      keys.insert(keys.end(), first, first + layer_.kv_heads());
     }
   finish_encoding(network_, decoding::joined(inputs, false), encoded, keys);
 }
@@ -150,7 +150,7 @@ std::vector<JobAnswer> CpuNetwork::step(std::span<const StepJob> jobs) {
     groups.push_back({.begin = std::ssize(rows),
                       .end = std::ssize(rows) + std::ssize(job.steps),
                       .cross = caches.input.cross.data(),
-                      .cross_layer = layer_.num_heads});
+                      .cross_layer = layer_.kv_heads()});
     for (const decoding::RowStep& row : job.steps) {
       const std::span<float* const> past = caches.past(row.row);
       rows.push_back({.token = row.token,

@@ -8,7 +8,7 @@ namespace quintet::serving {
 CpuPages::CpuPages(const StackSpec& decoder, int64_t tokens) : tokens_(tokens) {
   depth_ = padded_to_vectors(decoder.layer.head_dim);
   const int64_t values = tokens * depth_;
-  layout_ = {.layer = 2 * values * decoder.layer.num_heads, .head = 2 * values, .values = values};
+  layout_ = {.layer = 2 * values * decoder.layer.kv_heads(), .head = 2 * values, .values = values};
   bytes_ = 4 * layout_.layer * decoder.num_layers;
 }
 

@@ -100,14 +100,14 @@ class GpuNetwork final : public ServedNetwork {
   decoding::RepeatedWork step_;
 };
 
-/// To the input's slots: keys and values [1, at least as many, joined_kv].
+/// To the input's slots: keys and values [1, at least as many, kv_width].
 void GpuNetwork::store(size_t layer, const GpuInput& input, const Tensor& keys,
                        const Tensor& values) const {
   Device& device = Device::current();
   device.kernels().store_paged({.dtype = weights_.dtype(),
                                 .pool = pages_.pool(layer),
                                 .tokens = std::ssize(input.slots),
-                                .heads = weights_.layer().num_heads,
+                                .heads = weights_.layer().kv_heads(),
                                 .head_dim = weights_.layer().head_dim,
                                 .keys = at(keys, 0),
                                 .values = at(values, 0),
@@ -164,7 +164,7 @@ void GpuNetwork::queue_step() {
                                   .groups = memory_.device_self(),
                                   .key = key,
                                   .value = value,
-                                  .key_stride = 3 * joined,
+                                  .key_stride = rows.query_stride,
                                   .bias = bias.absent() ? nullptr : bias.local().data<float>(),
                                   .biases = bias.absent() ? 0 : bias.size(1)},
                                  stream);

@@ -6,8 +6,10 @@
 namespace quintet::serving {
 
 GpuPages::GpuPages(const decoding::GpuWeights& weights, int64_t tokens, int64_t bytes)
-    : tokens_(tokens), joined_(weights.joined_kv()), head_dim_(weights.layer().head_dim) {
-  const int64_t slot_bytes = joined_ * size_of(weights.dtype());  // of keys or values
+    : tokens_(tokens),
+      width_(weights.layer().kv_width()),
+      head_stride_(weights.layer().multi_query ? 0 : weights.layer().head_dim) {
+  const int64_t slot_bytes = width_ * size_of(weights.dtype());  // of keys or values
   const auto layers = std::ssize(weights.decoder.layers);
   bytes_ = tokens * layers * 2 * slot_bytes;
   const int64_t pages =
@@ -33,8 +35,8 @@ DecodeCache GpuPages::pool(size_t layer) const {
   return {.keys = keys,
           .values = keys + layer_bytes_ / 2,
           .sequence_stride = 0,
-          .head_stride = head_dim_,
-          .token_stride = joined_,
+          .head_stride = head_stride_,
+          .token_stride = width_,
           .max_length = slots_};
 }
 

@@ -51,8 +51,8 @@ class GpuPages {
   DecodeCache pool(size_t layer) const;
 
  private:
-  int64_t tokens_, joined_, head_dim_, layer_bytes_ = 0, bytes_ = 0, slots_ = 0;
-  Buffer memory_;  // [layers, keys and values, slots, joined_kv]
+  int64_t tokens_, width_, head_stride_, layer_bytes_ = 0, bytes_ = 0, slots_ = 0;
+  Buffer memory_;  // [layers, keys and values, slots, kv_width]
   std::vector<int32_t> free_;
 };
 

@@ -20,6 +20,7 @@ struct SparseOptions {
   bool router_bias = false;
   bool shared_bias = true;  // else every layer has a relative position bias
   bool rotary = false;      // instead of one
+  bool multi_query = false;
 
   std::string name() const {
     return fmt::format("{}{}_{}{}{}{}{}{}_{}", shared_bias ? "" : "umt5_",
@@ -54,6 +55,7 @@ Config sparse_config(const SparseOptions& options) {
   c.num_buckets = 8, c.max_distance = 5;  // unlike T5's, and nearer than the farthest token
   c.dtype = options.dtype;
   c.shared_relative_position_bias = options.shared_bias;
+  c.multi_query = options.multi_query;
   if (options.rotary) c.rotary_max_timescale = 50, c.num_buckets = 0;
   SparseStack stack;
   stack.num_sparse_layers = 1;

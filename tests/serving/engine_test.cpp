@@ -189,6 +189,12 @@ TEST(Engine, AnswersAsGenerateDoes) { expect_answers_of_generate("encdec"); }
 TEST(Engine, AnswersAsGenerateDoesWithABiasInEveryLayer) {
   expect_answers_of_generate("umt5_encdec");
 }
+TEST(Engine, AnswersAsGenerateDoesWithTheKeysOfOneHead) {
+  expect_answers_of_generate("multi_query_encdec");
+  // A token has a key and a value of each head, or of one.
+  const auto all = tiny_network("sparse_encdec"), one = tiny_network("multi_query_encdec");
+  EXPECT_EQ(page_bytes(*all, 4), page_bytes(*one, 4) * all->spec().decoder.layer.num_heads);
+}
 TEST(Engine, AnswersAsGenerateDoesWithRotaryEmbeddings) {
   expect_answers_of_generate("rotary_encdec");
 }
@@ -264,7 +270,8 @@ TEST(Engine, AGpuSendsWholeRowsOnlyToRequestsWhoseRulesChangeLogits) {
 }
 
 TEST(Engine, ScoresAreThoseOfTheTokensItGenerates) {
-  for (const char* kind : {"encdec", "decoder_only", "rotary_decoder_only"}) {
+  for (const char* kind :
+       {"encdec", "decoder_only", "rotary_decoder_only", "multi_query_decoder_only"}) {
     const auto network = tiny_network(kind);
     const int64_t vocab = network->spec().vocab_size;
     RequestCase request_case{

@@ -9,7 +9,7 @@
 namespace quintet::decoding {
 
 int64_t cross_floats(const StackSpec& decoder, int64_t length) {
-  return decoder.num_layers * decoder.layer.num_heads *
+  return decoder.num_layers * decoder.layer.kv_heads() *
          SharedKeys::floats(length, decoder.layer.head_dim);
 }
 
@@ -23,7 +23,7 @@ std::vector<SharedKeys> lay_out_cross(const StackSpec& decoder, const Sequences&
   std::vector<SharedKeys> keys;
   for (int64_t layer = 0; layer < decoder.num_layers; ++layer)
     for (int64_t i = 0; i < sequences.items(); ++i)
-      for (int64_t h = 0; h < decoder.layer.num_heads; ++h) {
+      for (int64_t h = 0; h < decoder.layer.kv_heads(); ++h) {
         keys.push_back(SharedKeys::at(next, sequences.length(i), decoder.layer.head_dim));
         next += SharedKeys::floats(sequences.length(i), decoder.layer.head_dim);
       }
@@ -34,8 +34,9 @@ void finish_encoding(const PackedNetwork& network, const Sequences& sequences,
                      std::span<float> encoded, std::span<const SharedKeys> keys) {
   const LayerConfig& layer_config = network.spec().decoder.layer;
   const auto& layers = network.decoder().layers;
-  const int64_t heads = layer_config.num_heads, d = layer_config.head_dim, e = layer_config.emb_dim;
-  const int64_t joined = layer_config.joined_kv(), items = sequences.items(),
+  const int64_t heads = layer_config.kv_heads(), d = layer_config.head_dim,
+                e = layer_config.emb_dim;
+  const int64_t joined = layer_config.kv_width(), items = sequences.items(),
                 rows = sequences.size();
   QT_ASSERT(keys.empty() || keys.size() == layers.size() * static_cast<size_t>(items * heads));
   std::vector<int64_t> item_of;

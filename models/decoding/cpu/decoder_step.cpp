@@ -42,7 +42,7 @@ struct StepRun {
   const PackedNetwork& network;
   const DecoderStep& step;
   const LayerConfig& sizes;
-  const int64_t rows, joined;  // joined: of this rank's heads
+  const int64_t rows, joined, qkv_width;  // of this rank's heads
   const int64_t attended_width, hidden_width, vocab;
   const ReadOrder order;
   SharedActivations activations;
@@ -58,6 +58,7 @@ struct StepRun {
         sizes(network.spec().decoder.layer),
         rows(static_cast<int64_t>(step.rows.size())),
         joined(sizes.joined_kv()),
+        qkv_width(joined + 2 * sizes.kv_width()),
         attended_width(network.all_joined_kv()),
         hidden_width(hidden_width_of(network.spec())),
         vocab(network.spec().vocab_size),
@@ -68,7 +69,7 @@ struct StepRun {
         attended(activations.take(rows * attended_width)),
         hidden(activations.take(rows * hidden_width)),
         shared_logits(network.ranks() == nullptr ? nullptr : activations.take(rows * vocab)),
-        qkv(static_cast<size_t>(rows * 3 * joined)),
+        qkv(static_cast<size_t>(rows * qkv_width)),
         rotation(rotation_of(sizes)),
         turns(static_cast<size_t>(rotation ? rows * sizes.head_dim : 0)) {
     for (int64_t r = 0; r < rows; ++r) {
@@ -105,6 +106,10 @@ class StepBackend {
   void attend_self(size_t layer, const PackedAttention&) {
     const int64_t heads = run_.sizes.num_heads, units = run_.rows * heads;
     const int64_t begin = part_.begin(units), end = part_.end(units);
+    if (run_.sizes.multi_query) {
+      for (int64_t r = part_.begin(run_.rows); r < part_.end(run_.rows); ++r) append(layer, 0, r);
+      barrier_.wait();
+    }
     for (const StepGroup& group : run_.step.groups) {
       const int64_t count = group.end - group.begin;
       for (int64_t u = std::max(begin, group.begin * heads); u < std::min(end, group.end * heads);
@@ -122,7 +127,9 @@ class StepBackend {
     for (int64_t u = part_.begin(units); u < part_.end(units); ++u) {
       const StepGroup& group = run_.step.groups[static_cast<size_t>(u / heads)];
       const int64_t head = u % heads;
-      const SharedKeys& keys = group.cross[static_cast<int64_t>(layer) * group.cross_layer + head];
+      const SharedKeys& keys =
+          group
+              .cross[static_cast<int64_t>(layer) * group.cross_layer + run_.sizes.kv_head_of(head)];
       queries_.clear();
       for (int64_t r = group.begin; r < group.end; ++r)
         queries_.push_back({.query = run_.qkv.data() + r * run_.joined + head * d,
@@ -211,15 +218,27 @@ class StepBackend {
     barrier_.wait_for_ranks();
   }
 
+  void turn(float* head, int64_t r) const {
+    if (run_.rotation)
+      run_.rotation->apply(run_.turns.data() + r * run_.sizes.head_dim, head, head, 1);
+  }
+  /// A head's new key and value, to the cache.
+  void append(size_t layer, int64_t kv_head, int64_t r) {
+    const int64_t d = run_.sizes.head_dim;
+    float* key = run_.qkv.data() + r * run_.qkv_width + run_.joined + kv_head * d;
+    turn(key, r);
+    if (run_.row(r).slot != nullptr)
+      append_to_cache(run_.step.layout.at(static_cast<int64_t>(layer), kv_head), run_.row(r).slot,
+                      key, key + run_.sizes.kv_width(), d);
+  }
   void attend_row(size_t layer, int64_t head, int64_t r) {
-    const int64_t d = run_.sizes.head_dim, joined = run_.joined;
     const StepRow& row = run_.row(r);
-    const CachedHead keys = run_.step.layout.at(static_cast<int64_t>(layer), head);
-    float* query = run_.qkv.data() + r * 3 * joined + head * d;
-    for (float* x : {query, query + joined})
-      if (run_.rotation) run_.rotation->apply(run_.turns.data() + r * d, x, x, 1);
-    if (row.slot != nullptr) append_to_cache(keys, row.slot, query + joined, query + 2 * joined, d);
-    attend_cache(query, attended(r, head), keys, row.past,
+    const int64_t kv_head = run_.sizes.kv_head_of(head), d = run_.sizes.head_dim;
+    if (!run_.sizes.multi_query) append(layer, kv_head, r);
+    float* query = run_.qkv.data() + r * run_.qkv_width + head * d;
+    turn(query, r);
+    attend_cache(query, attended(r, head),
+                 run_.step.layout.at(static_cast<int64_t>(layer), kv_head), row.past,
                  row.slot != nullptr ? run_.step.bias->row(layer, head, row.position) : nullptr, d,
                  scratch_);
   }

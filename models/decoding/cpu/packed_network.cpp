@@ -80,20 +80,24 @@ class Loader {
   }
   PackedMatrix projections(const std::string& scope, std::initializer_list<const char*> parts,
                            ReadBy) const {
-    const Columns& own = network_.head_columns();
-    const int64_t width = own.count();
-    PackedMatrix packed(layer_.emb_dim, width * static_cast<int64_t>(parts.size()), arena_, type_);
+    // Every rank has the one head whose keys and values all others share.
+    const auto is_shared = [&](const std::string& part) {
+      return layer_.multi_query && part != "query";
+    };
+    const auto own = [&](const std::string& part) {
+      return is_shared(part) ? Columns{0, layer_.head_dim} : network_.head_columns();
+    };
+    int64_t width = 0;
+    for (const char* part : parts) width += own(part).count();
+    PackedMatrix packed(layer_.emb_dim, width, arena_, type_);
     int64_t begin = 0;
     for (const char* part : parts) {
-      const std::string name = scope + "/" + part + "/kernel";
-      const bool one_head = layer_.multi_query && part != std::string("query");
-      const int64_t n = one_head ? layer_.head_dim : network_.all_joined_kv();
-      // The keys and values of one head are there for each head: attention knows no others.
-      for (const int64_t end = begin + width; begin < end; begin += one_head ? n : width)
-        by_columns(name, kAlone, layer_.emb_dim, n, one_head ? Columns{0, n} : own, type_,
-                   [&](int64_t, int64_t first, const StoredMatrix& weights, int64_t count) {
-                     packed.set_columns(begin + first, weights, count);
-                   });
+      by_columns(scope + "/" + part + "/kernel", kAlone, layer_.emb_dim,
+                 is_shared(part) ? layer_.head_dim : network_.all_joined_kv(), own(part), type_,
+                 [&](int64_t, int64_t first, const StoredMatrix& weights, int64_t count) {
+                   packed.set_columns(begin + first, weights, count);
+                 });
+      begin += own(part).count();
     }
     return packed;
   }

@@ -56,7 +56,7 @@ struct StackRun {
   int64_t block;       // rows; the same on all ranks, which lay chosen rows out by blocks
   Columns head_columns, embed_columns;
   std::shared_ptr<float> memory;
-  std::vector<SharedKeys> keys;   // [items, heads]
+  std::vector<SharedKeys> keys;   // [items, kv heads]
   std::vector<float> normalized;  // [rows, embed], for experts that route whole sequences
   ExpertRows routed;
   std::exception_ptr error;  // of the threads
@@ -116,11 +116,11 @@ struct StackRun {
   void lay_out_keys() {
     int64_t floats = 0;
     for (int64_t i = 0; i < sequences.items(); ++i)
-      floats += heads * SharedKeys::floats(length(i), sizes.head_dim);
+      floats += sizes.kv_heads() * SharedKeys::floats(length(i), sizes.head_dim);
     memory = HugeArena().allocate(floats);
     float* next = memory.get();
     for (int64_t i = 0; i < sequences.items(); ++i)
-      for (int64_t h = 0; h < heads; ++h) {
+      for (int64_t h = 0; h < sizes.kv_heads(); ++h) {
         keys.push_back(SharedKeys::at(next, length(i), sizes.head_dim));
         next += SharedKeys::floats(length(i), sizes.head_dim);
       }
@@ -159,7 +159,8 @@ class SequenceBackend {
         float* row = block_.data() + r * width;
         if (width > joined) turn(first + r, row);
         std::copy_n(row, joined, query(first + r));
-        if (width > joined) keep(layer, first + r, row + joined, row + 2 * joined);
+        if (width > joined)
+          keep(layer, first + r, row + joined, row + joined + run_.sizes.kv_width());
       }
     });
 #pragma omp barrier
@@ -178,7 +179,8 @@ class SequenceBackend {
     for (int64_t u = part_.begin(units); u < part_.end(units); ++u) {
       const int64_t item = u / run_.heads, head = u % run_.heads;
       const SharedKeys& keys = run_.encoded.keys[static_cast<size_t>(
-          (static_cast<int64_t>(layer) * items + item) * run_.heads + head)];
+          (static_cast<int64_t>(layer) * items + item) * run_.sizes.kv_heads() +
+          run_.sizes.kv_head_of(head))];
       const int64_t limit = run_.encoded.limits[static_cast<size_t>(item)];
       queries_.clear();
       for (int64_t i = 0; i < run_.length(item); ++i)
@@ -309,14 +311,14 @@ class SequenceBackend {
     if (!run_.rotation) return;
     turn_.resize(static_cast<size_t>(run_.sizes.head_dim));
     run_.rotation->at(run_.sequences.positions[static_cast<size_t>(row)], turn_.data());
-    run_.rotation->apply(turn_.data(), heads, heads, 2 * run_.heads);
+    run_.rotation->apply(turn_.data(), heads, heads, run_.heads + run_.sizes.kv_heads());
   }
   void keep(size_t layer, int64_t row, const float* key, const float* value) {
     const int64_t item = run_.item_of(row), d = run_.sizes.head_dim;
     const int64_t index = row - run_.sequences.begin[static_cast<size_t>(item)];
-    for (int64_t h = 0; h < run_.heads; ++h)
-      run_.keys[static_cast<size_t>(item * run_.heads + h)].set(index, key + h * d, value + h * d,
-                                                                d);
+    for (int64_t h = 0; h < run_.sizes.kv_heads(); ++h)
+      run_.keys[static_cast<size_t>(item * run_.sizes.kv_heads() + h)].set(index, key + h * d,
+                                                                           value + h * d, d);
     if (run_.sink) run_.sink(static_cast<int64_t>(layer), item, index, key, value);
   }
 
@@ -336,7 +338,8 @@ class SequenceBackend {
       }
       ask(first + i, head, run_.sequences.limits[static_cast<size_t>(first + i)], bias, n, false);
     }
-    attend_shared(queries_, run_.keys[static_cast<size_t>(item * run_.heads + head)], d, scratch_);
+    const int64_t kv_head = item * run_.sizes.kv_heads() + run_.sizes.kv_head_of(head);
+    attend_shared(queries_, run_.keys[static_cast<size_t>(kv_head)], d, scratch_);
   }
 
   /// What a token asks of its keys; of those to which masks allow none, all `keys` alike.

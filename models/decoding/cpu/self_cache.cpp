@@ -13,7 +13,7 @@ void SelfCache::start(const StackSpec& decoder, int64_t batch, const CacheOption
   depth_ = padded_to_vectors(decoder.layer.head_dim);
   const int64_t floats = options.max_length * options.num_decodes * depth_;
   const int64_t head_floats = (floats * 4 + kAlign - 1) / kAlign * kAlign / 4;
-  item_floats_ = 2 * head_floats * decoder.layer.num_heads;
+  item_floats_ = 2 * head_floats * decoder.layer.kv_heads();
   layout_ = {.layer = batch * item_floats_, .head = 2 * head_floats, .values = head_floats};
   const int64_t wanted = layout_.layer * decoder.num_layers;
   if (wanted > capacity_) {

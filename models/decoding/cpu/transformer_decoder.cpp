@@ -92,7 +92,7 @@ void TransformerDecoder::begin_prefix(std::span<const int32_t> tokens, int64_t b
   run_stack(network_, network_.decoder(), sequences,
             [&](int64_t layer, int64_t item, int64_t index, const float* key, const float* value) {
               float* slot = s.cache.slot(item * options.num_decodes, index);
-              for (int64_t h = 0; h < spec.decoder.layer.num_heads; ++h)
+              for (int64_t h = 0; h < spec.decoder.layer.kv_heads(); ++h)
                 append_to_cache(
                     s.cache.layout().at(layer, h), slot, key + h * spec.decoder.layer.head_dim,
                     value + h * spec.decoder.layer.head_dim, spec.decoder.layer.head_dim);
@@ -119,8 +119,8 @@ std::span<float> TransformerDecoder::step(const StepInput& input) {
       groups.push_back({.begin = static_cast<int64_t>(i),
                         .cross = s.cross.empty()
                                      ? nullptr
-                                     : s.cross.data() + item * spec.decoder.layer.num_heads,
-                        .cross_layer = batch_ * spec.decoder.layer.num_heads});
+                                     : s.cross.data() + item * spec.decoder.layer.kv_heads(),
+                        .cross_layer = batch_ * spec.decoder.layer.kv_heads()});
     groups.back().end = static_cast<int64_t>(i) + 1;
     last_item = item;
   }

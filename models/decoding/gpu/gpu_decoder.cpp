@@ -34,8 +34,8 @@ struct GpuDecoder::State {
   CacheOptions options;
   int64_t batch, length, rows;
   Tensor lengths;                                // int32 [batch] tokens of each encoded item
-  std::vector<Tensor> cross_keys, cross_values;  // by layer: [batch, length, joined_kv]
-  // By layer: [rows, heads, max_length, head_dim]; [rows, max_length, joined_kv] where whole prefixes
+  std::vector<Tensor> cross_keys, cross_values;  // by layer: [batch, length, kv_width]
+  // By layer: [rows, kv heads, max_length, head_dim]; [rows, max_length, kv_width] where whole prefixes
   // are copied in.
   std::vector<Tensor> keys, values;
   Axis row;
@@ -62,11 +62,11 @@ struct GpuDecoder::State {
         top(std::min<int64_t>(kMostTop, 4 * cache.num_decodes + 4)) {
     const LayerConfig& config = weights.layer();
     const DType dtype = weights.dtype();
-    const Axis joined{axis::kJoinedKv, weights.joined_kv()};
+    const Axis joined{axis::kJoinedKv, config.kv_width()};
     lengths = Tensor(Spec{{{axis::kBatch, batch}}, DType::i32});
     const Spec cross{{{axis::kBatch, batch}, {axis::kLength, length}, joined}, dtype};
     const Spec self{{row,
-                     {axis::kHeads, config.num_heads},
+                     {axis::kHeads, config.kv_heads()},
                      {axis::kLength, options.max_length},
                      {axis::kKv, config.head_dim}},
                     dtype};
@@ -166,7 +166,7 @@ void GpuDecoder::begin_prefix(std::span<const int32_t> tokens, int64_t batch, in
     std::copy_n(tokens.begin() + i * length, longest, begun.as<int32_t>().begin() + i * longest);
   // To the slot of each item's first decode, which all of its rows read.
   const State& s = *state_;
-  const int64_t joined = weights_->joined_kv();
+  const int64_t joined = weights_->layer().kv_width();
   run_prefix(
       *weights_, begun, prefix, bidirectional,
       [&](size_t layer, const Tensor& keys, const Tensor& values) {
@@ -193,7 +193,10 @@ Tensor GpuDecoder::queue_layers() {
   const State& s = *state_;
   const GpuKernels& kernels = Device::current().kernels();
   const Stream stream = Device::current().stream();
-  const int64_t d = weights_->layer().head_dim, joined = weights_->joined_kv();
+  const LayerConfig& sizes = weights_->layer();
+  const int64_t d = sizes.head_dim, joined = weights_->joined_kv(), kv = sizes.kv_width();
+  // Heads that share keys and values find them at one place.
+  const auto head_stride = [&](int64_t apart) { return sizes.multi_query ? 0 : apart; };
   const int64_t cache_length = s.options.max_length;
   const bool by_head = weights_->spec.decoder.cross_attention;
   const Tensor attended(Spec{{s.row, {axis::kJoinedKv, joined}}, weights_->dtype()});
@@ -201,24 +204,24 @@ Tensor GpuDecoder::queue_layers() {
       .self =
           [&](size_t i, const DecodeRows& rows, const void* key, const void* value,
               const Tensor& bias) {
-            kernels.decode_self(
-                {.rows = rows,
-                 .cache = cache(s.keys[i], s.values[i], cache_length * joined,
-                                by_head ? cache_length * d : d, by_head ? d : joined, cache_length),
-                 .key = key,
-                 .value = value,
-                 .key_stride = 3 * joined,
-                 .positions = s.input(kPositions),
-                 .sources = sources(s.sources),
-                 .bias = bias.absent() ? nullptr : bias.local().data<float>(),
-                 .biases = bias.absent() ? 0 : bias.size(1)},
-                stream);
+            kernels.decode_self({.rows = rows,
+                                 .cache = cache(s.keys[i], s.values[i], cache_length * kv,
+                                                head_stride(by_head ? cache_length * d : d),
+                                                by_head ? d : kv, cache_length),
+                                 .key = key,
+                                 .value = value,
+                                 .key_stride = rows.query_stride,
+                                 .positions = s.input(kPositions),
+                                 .sources = sources(s.sources),
+                                 .bias = bias.absent() ? nullptr : bias.local().data<float>(),
+                                 .biases = bias.absent() ? 0 : bias.size(1)},
+                                stream);
           },
       .cross =
           [&](size_t i, const DecodeRows& rows) {
             kernels.decode_cross({.rows = rows,
-                                  .cache = cache(s.cross_keys[i], s.cross_values[i],
-                                                 s.length * joined, d, joined, s.length),
+                                  .cache = cache(s.cross_keys[i], s.cross_values[i], s.length * kv,
+                                                 head_stride(d), kv, s.length),
                                   .lengths = ints(s.lengths)},
                                  stream);
           },

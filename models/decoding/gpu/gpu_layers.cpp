@@ -13,7 +13,7 @@ struct StepBackend {
   const StepAttention& attention;
   const Tensor& attended;
   DecodeRows rows;
-  Tensor x, qkv;  // [rows, embed]; [rows, joined_kv], in self-attention three side by side
+  Tensor x, qkv;  // [rows, embed]; [rows, joined_kv], in self-attention all side by side
 
   void project(size_t, const GpuAttention& weights) {
     qkv = products.normed(x, weights.norm, weights.in.joined);
@@ -26,13 +26,13 @@ struct StepBackend {
       Device::current().kernels().rotate_rows({.dtype = rows.dtype,
                                                .x = at(qkv, 0),
                                                .rows = qkv.size(0),
-                                               .heads = 2 * rows.heads,
+                                               .heads = rows.heads + sizes.kv_heads(),
                                                .head_dim = rows.head_dim,
                                                .row_stride = qkv.size(1),
                                                .positions = attention.positions,
                                                .max_timescale = *sizes.rotary_max_timescale},
                                               Device::current().stream());
-    attention.self(i, rows, at(qkv, joined), at(qkv, 2 * joined),
+    attention.self(i, rows, at(qkv, joined), at(qkv, joined + sizes.kv_width()),
                    weights.relative_bias.by_distance);
   }
   void attend_cross(size_t i) { attention.cross(i, rows); }

@@ -11,7 +11,7 @@ namespace quintet::decoding {
 
 /// Queues kernels that leave what the rows' queries find in rows.out.
 struct StepAttention {
-  /// key, value: [rows, 3 joined_kv] apart, of the new tokens. bias: float32 [heads, distances back], or absent.
+  /// key, value: of the new tokens, beside the queries, a stride of theirs apart. bias: float32 [heads, distances back], or absent.
   std::function<void(size_t layer, const DecodeRows& rows, const void* key, const void* value,
                      const Tensor& bias)>
       self;

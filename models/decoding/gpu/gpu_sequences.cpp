@@ -9,19 +9,35 @@ namespace {
 
 const std::vector<std::string> kTokenAxes{axis::kBatch, axis::kLength};
 
-/// Of projections side by side, [.., 3 width]: one of the three.
-Tensor third(const Tensor& joined, int64_t index) {
+/// Columns of projections side by side, in rows of their own.
+Tensor columns(const Tensor& joined, int64_t first, int64_t width) {
   Spec spec = joined.spec();
-  spec.axes.back().size /= 3;
-  const Tensor one(spec);
-  const int64_t bytes = spec.axes.back().size * size_of(spec.dtype);
-  Device::current().copy({.to = one.raw(),
-                          .from = joined.raw() + index * bytes,
+  spec.axes.back().size = width;
+  const Tensor some(spec);
+  const int64_t bytes = width * size_of(spec.dtype), all = joined.size(-1) * size_of(spec.dtype);
+  Device::current().copy({.to = some.raw(),
+                          .from = joined.raw() + first * size_of(spec.dtype),
                           .bytes = bytes,
-                          .counts = {1, one.bytes() / bytes},
+                          .counts = {1, some.bytes() / bytes},
                           .to_strides = {0, bytes},
-                          .from_strides = {0, 3 * bytes}});
-  return one;
+                          .from_strides = {0, all}});
+  return some;
+}
+
+/// Keys or values of the one head that all share, for each of them: the op of attention knows no others.
+Tensor for_all_heads(const Tensor& one, const LayerConfig& sizes) {
+  if (!sizes.multi_query) return one;
+  Spec spec = one.spec();
+  spec.axes.back() = {axis::kJoinedKv, sizes.joined_kv()};
+  const Tensor all(spec);
+  const int64_t bytes = sizes.head_dim * size_of(spec.dtype);
+  Device::current().copy({.to = all.raw(),
+                          .from = one.raw(),
+                          .bytes = bytes,
+                          .counts = {sizes.num_heads, one.bytes() / bytes},
+                          .to_strides = {bytes, sizes.num_heads * bytes},
+                          .from_strides = {0, bytes}});
+  return all;
 }
 
 /// A layer over whole sequences (layer.h).
@@ -37,7 +53,8 @@ struct SequenceBackend {
   // Where layers are those of evaluation, whose experts have capacities: what these leave. Else null.
   std::vector<LayerRouting>* routings = nullptr;
   Tensor residual{};  // [batch, length, embed] that the next norm adds to x; absent at first
-  Tensor query{}, key{}, value{};  // [batch, length, joined_kv]; query: attention's result, too
+  // [batch, length, joined_kv], of keys and values kv_width; query: attention's result, too
+  Tensor query{}, key{}, value{};
 
   Tensor normed(const Tensor& norm) {
     ops::ResidualNorm sum{x, {}};
@@ -55,9 +72,10 @@ struct SequenceBackend {
     if (parts.empty()) {  // of a decoder whose steps alone were to be computed
       query = ops::matmul(h, joined);
       if (!attention.key_value.parts.empty()) return;  // cross-attention's
-      key = turned(third(query, 1));
-      value = third(query, 2);
-      query = turned(third(query, 0));
+      const int64_t width = stack.layer.joined_kv(), kv = stack.layer.kv_width();
+      key = turned(columns(query, width, kv));
+      value = columns(query, width + kv, kv);
+      query = turned(columns(query, 0, width));
       return;
     }
     key = turned(ops::matmul(h, parts[1]));
@@ -67,19 +85,24 @@ struct SequenceBackend {
   }
   Tensor turned(const Tensor& heads) const {
     const LayerConfig& c = stack.layer;
-    return c.rotary_max_timescale ? ops::rotate(heads, c.num_heads, *c.rotary_max_timescale)
-                                  : heads;
+    return c.rotary_max_timescale
+               ? ops::rotate(heads, heads.size(-1) / c.head_dim, *c.rotary_max_timescale)
+               : heads;
   }
   void attend_self(size_t, const GpuAttention& attention) {
-    query = ops::attention(query, key, value, attention.relative_bias.table, mask,
+    query = ops::attention(query, for_all_heads(key, stack.layer),
+                           for_all_heads(value, stack.layer), attention.relative_bias.table, mask,
                            {.num_heads = stack.layer.num_heads,
                             .max_distance = stack.layer.max_distance,
                             .bidirectional = stack.is_encoder});
   }
   void attend_cross(size_t i) {
     const std::vector<GpuMatrix>& parts = weights.decoder.layers[i].cross->key_value.parts;
-    query = ops::attention(query, ops::matmul(encoded, parts[0]), ops::matmul(encoded, parts[1]),
-                           {}, cross_mask, {.num_heads = stack.layer.num_heads});
+    const auto of_encoded = [&](const GpuMatrix& part) {
+      return for_all_heads(ops::matmul(encoded, part), stack.layer);
+    };
+    query = ops::attention(query, of_encoded(parts[0]), of_encoded(parts[1]), {}, cross_mask,
+                           {.num_heads = stack.layer.num_heads});
   }
   /// Onto what is there for the next norm.
   void add_part(Tensor part) {

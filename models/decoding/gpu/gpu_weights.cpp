@@ -57,11 +57,8 @@ class Loader {
     const LayerConfig& layer = spec_.decoder.layer;
     for (const char* name : names) {
       const bool one_head = layer.multi_query && name != std::string("query");
-      const GpuMatrix one = matrix(fmt::format("{}/{}/kernel", scope, name),
-                                   one_head ? std::optional<int>() : kColumns);
-      // Attention knows no heads that share keys and values: each has a copy.
-      all.parts.push_back(
-          one_head ? side_by_side(std::vector(static_cast<size_t>(layer.num_heads), one)) : one);
+      all.parts.push_back(matrix(fmt::format("{}/{}/kernel", scope, name),
+                                 one_head ? std::optional<int>() : kColumns));
     }
     if (by.steps) all.joined = names.size() == 1 ? all.parts[0] : side_by_side(all.parts);
     if (!by.sequences) all.parts.clear();
