@@ -72,6 +72,8 @@ function(quintet_gpu_libraries)
     if(QUINTET_NVCC_COMPRESSES)
       target_compile_options(quintet_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--compress-mode=size>)
     endif()
+    set(launcher ${CMAKE_SOURCE_DIR}/scripts/nvcc_strict ${CMAKE_CUDA_COMPILER_LAUNCHER})
+    set_target_properties(quintet_cuda PROPERTIES CUDA_COMPILER_LAUNCHER "${launcher}")
     target_include_directories(quintet_cuda PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>)
     target_include_directories(quintet_cuda SYSTEM PRIVATE ${QUINTET_CUDA_ROOT}/include)
     # CUDA's runtime comes in statically, the driver and cuBLASLt are loaded: programs start where neither is.
