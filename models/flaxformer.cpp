@@ -485,6 +485,10 @@ void take_scan(StackDef& def, const Arguments& a) {
            "{}: layers are scanned = {} there, others are not; bind that",
            a.where("layer_factory").text, of_layers ? "True" : "False");
   if (!scans) return;
+  QT_CHECK(of_layers || def.num_sparse_layers > 0,
+           "{}: flaxformer scans a stack for experts that has none in blocks of one layer; bind "
+           "t5_architecture's stack instead",
+           a.where("scan_layers").text);
   const bool has_blocks = def.num_sparse_layers > 0 && def.num_sparse_layers < def.num_layers;
   QT_CHECK(
       !has_blocks || def.layout == LayerLayout::mixed,

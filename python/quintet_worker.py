@@ -368,7 +368,10 @@ def _respond(function, request, following, ask):
         return _line(_decode(function, request, ask)), b""
     if "logit_callback" in request:
         logits = function(_logits_of(request["logits"], following), _state_of(request["logit_callback"]))
-        return _line({"logits": request["logits"]}), _bytes_of(logits)
+        data = _bytes_of(logits)
+        if len(data) != len(following):
+            raise ValueError(f"expected logits {request['logits']}, as they were given, found {len(data) // 4} numbers")
+        return _line({"logits": request["logits"]}), data
     packs = request.get("format") == "tf_example"
     if "example" in request:
         fields = request["example"]

@@ -35,6 +35,14 @@ bool mentions(const std::string& text, const std::string& name) {
   return false;
 }
 
+/// Whether a text says a place, "run.gin:1" and not "run.gin:12".
+bool says_place(const std::string& text, const std::string& place) {
+  const size_t at = place.empty() ? std::string::npos : text.find(place);
+  if (at == std::string::npos) return false;
+  const size_t end = at + place.size();
+  return end == text.size() || !is_part_of_name(text[end]) || text[end] == '.';
+}
+
 /// The bindings that an error names: "Class.parameter" anywhere, or "parameter: " at its beginning. Those alone whose place
 /// it says, if it does.
 std::vector<gin::Explained> named_in(const std::string& text,
@@ -46,7 +54,7 @@ std::vector<gin::Explained> named_in(const std::string& text,
     return binding.is_used && (is_subject || mentions(text, binding.name));
   });
   const auto is_placed = [&](const gin::Explained& binding) {
-    return text.find(binding.place) != std::string::npos;
+    return says_place(text, binding.place);
   };
   if (std::ranges::any_of(named, is_placed)) std::erase_if(named, std::not_fn(is_placed));
   return named;
@@ -56,7 +64,7 @@ std::vector<gin::Explained> named_in(const std::string& text,
 Error with_places(const Error& error, const gin::Config& config, const std::string& entry_point) {
   std::string text = error.what();
   const auto add = [&](const gin::Explained& binding) {
-    if (text.find(binding.place) == std::string::npos)
+    if (!binding.place.empty() && !says_place(text, binding.place))
       text += fmt::format("\n  {} = {}: {}", binding.name, binding.value.repr(), binding.place);
   };
   const std::vector<gin::Explained> all =

@@ -15,7 +15,7 @@ Lengths parse_lengths(const std::vector<std::string>& items) {
     const size_t equals = item.find('=');
     std::vector<int64_t> sizes;
     bool good = equals != std::string::npos;
-    for (const char* at = item.data() + equals + 1; good && sizes.size() < 9;) {
+    for (const char* at = item.data() + equals + 1; good;) {
       int64_t size = 0;
       const auto [end, error] = std::from_chars(at, item.data() + item.size(), size);
       good = error == std::errc() && size > 0;

@@ -58,8 +58,7 @@ struct Parameter {
   /// The axis that is as wide as the model.
   size_t width_axis() const {
     const Axes axes = inner_axes();
-    for (const char* kernel : {"/out/kernel", "/wo/kernel", "/o_wo_fused/kernel"})
-      if (path.ends_with(kernel)) return axes.back();
+    if (width_is_last(path)) return axes.back();
     return axes[path.find("/expert/") == std::string::npos || axes.size() < 2 ? 0 : 1];
   }
 };

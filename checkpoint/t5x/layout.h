@@ -3,11 +3,18 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/checkpoint_reader.h"
 
 namespace quintet::t5x {
+
+/// Whether the parameter's last axis is the one as wide as the model: its kernels lead back to the residual stream.
+inline bool width_is_last(std::string_view path) {
+  return path.ends_with("/out/kernel") || path.ends_with("/wo/kernel") ||
+         path.ends_with("/o_wo_fused/kernel");
+}
 
 /// Where an array of ours lies in one of T5X's.
 struct Source {

@@ -4,6 +4,7 @@
 #include <regex>
 
 #include "checkpoint/arrays/blocks.h"
+#include "checkpoint/t5x/layout.h"
 #include "runtime/base/check.h"
 
 namespace quintet::t5x {
@@ -162,7 +163,7 @@ class StackReader final : public CheckpointReader {
     if ((!is_row && slot != "/v_col") || parameter.size() < 2 || parameter.size() > 3 ||
         shape.size() != parameter.size() - 1)
       refuse(name, "has another shape than its parameter");
-    const size_t width = rest.ends_with("out/kernel") || rest.ends_with("wo/kernel") ? 1 : 0;
+    const size_t width = width_is_last("/" + rest) ? 1 : 0;
     // Ours: of a matrix the rows are the smaller axis, of experts' the model's width, as T5X's.
     const bool first_is_row = matrix == 0 ? parameter[0] <= parameter[1] : width == 0;
     const size_t kept = is_row == first_is_row ? 0 : 1;

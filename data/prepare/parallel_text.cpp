@@ -132,28 +132,30 @@ class Tmx {
   void check(bool good, const std::string& what) const {
     QT_CHECK_AS(ExitCode::kData, good, "{}: {} (after {} elements)", bytes_.path(), what, ended_);
   }
-  /// Up to `end`, without it.
-  std::string up_to(std::string_view end) {
+  /// Up to `end`, without it; at most `most` bytes.
+  std::string up_to(std::string_view end, size_t most = std::string::npos) {
     std::string text;
     while (!text.ends_with(end)) {
       const int byte = bytes_.next();
-      check(byte >= 0, fmt::format("has no '{}'", end));
+      check(byte >= 0 && text.size() < most,
+            fmt::format("has no '{}'{}", end, text.size() < most ? "" : " after '" + text + "'"));
       text += static_cast<char>(byte);
     }
     return text.substr(0, text.size() - end.size());
   }
   std::string entity() {
-    const std::string name = up_to(";");
+    const std::string name = up_to(";", 12);  // the longest known one is &#x10FFFF;
     for (const auto& [known, text] :
          {std::pair("amp", "&"), std::pair("lt", "<"), std::pair("gt", ">"),
           std::pair("quot", "\""), std::pair("apos", "'")})
       if (name == known) return text;
+    check(name.starts_with('#'), fmt::format("has an unknown entity '&{};'", name));
     const bool hex = name.starts_with("#x");
     uint32_t code = 0;
     const char* begin = name.data() + (hex ? 2 : 1);
     const auto [end, error] =
         std::from_chars(begin, name.data() + name.size(), code, hex ? 16 : 10);
-    check(name.starts_with('#') && error == std::errc() && end == name.data() + name.size(),
+    check(error == std::errc() && code <= 0x10FFFF && end == name.data() + name.size(),
           fmt::format("has an unknown entity '&{};'", name));
     return metrics::utf8(std::u32string(1, static_cast<char32_t>(code)));
   }

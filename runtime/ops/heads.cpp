@@ -26,7 +26,7 @@ Tensors split_heads_vjp(const Node& node, const Tensors& grads) {
   Tensors parts = grads;
   for (size_t i = 0; i < parts.size(); ++i)  // what nothing reads
     if (parts[i].absent() && !node.outputs[i].absent())
-      parts[i] = ops::scale(node.outputs[i].detach(), 0);
+      parts[i] = Tensor::zeros(node.outputs[i].spec());
   return call(ops::table::join_heads, parts,
               {{"h", heads}, {"n", node.inputs[0].size(-1) / heads}});
 }

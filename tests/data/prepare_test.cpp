@@ -5,6 +5,7 @@
 
 #include "data/evaluation/json_values.h"
 #include "data/examples/data_source.h"
+#include "data/prepare/parallel_text.h"
 #include "runtime/base/formats/json.h"
 #include "tests/data/files.h"
 #include "tests/harness/fixtures.h"
@@ -119,6 +120,22 @@ TEST_F(Prepare, WrongArchivesAreErrorsAndLeaveNoDataSet) {
   for (const char* part : {"train", "dev"}) write(fmt::format("{}-v2.0.json", part), twice);
   EXPECT_TRUE(
       contains(said(ExitCode::kData, "squad/v2.0", folder_), "two examples have the same key"));
+}
+
+/// Of units of a TMX, as they are published beside plain text.
+TEST_F(Prepare, ReadsEntitiesAndRefusesWhatIsNone) {
+  const auto read = [&](const std::string& text) {
+    std::string found;
+    read_tmx(write("pairs.tmx", "<tu><tuv xml:lang=\"en\"><seg>" + text + "</seg></tuv></tu>"),
+             [&](const std::string&, const Sentences& pair) { found = pair.at("en"); });
+    return found;
+  };
+  EXPECT_EQ(read("a &amp; b &#x41;&#66;"), "a & b AB");
+  for (const char* wrong : {"&;", "&#;", "&#x110000;", "&nope;"})
+    EXPECT_TRUE(contains(message_of(ExitCode::kData, [&] { read(wrong); }), "unknown entity"))
+        << wrong;
+  EXPECT_TRUE(contains(message_of(ExitCode::kData, [&] { read("a & " + std::string(100, 'b')); }),
+                       "has no ';' after ' bbbbbbbbbbb'"));
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ struct StepBackend {
   }
   void attend_self(size_t i, const GpuAttention& weights) {
     const int64_t joined = attended.size(1);
+    QT_ASSERT(!sizes.rotary_max_timescale || attention.positions != nullptr);
     if (sizes.rotary_max_timescale)  // queries and keys, which lie behind each other
       Device::current().kernels().rotate_rows({.dtype = rows.dtype,
                                                .x = at(qkv, 0),

@@ -113,10 +113,11 @@ class RunningNoise final : public Running {
 
   const NoiseOptions& what_;
   StateBuffer count_, key_;
-  Key before_;                             // the key of the last update
-  std::vector<size_t> leaves_;             // of each parameter, in JAX's order
-  std::vector<std::vector<float>> noise_;  // of each parameter, as the last update drew it
-  std::vector<Buffer> copies_;             // of it, in a device's memory
+  Key before_;                  // the key of the last update
+  std::vector<size_t> leaves_;  // of each parameter, in JAX's order
+  std::vector<std::vector<float>>
+      noise_;  // of each parameter, on a CPU kept: four bytes for each of its numbers
+  std::vector<Buffer> copies_;  // of it, in a device's memory
 };
 
 }  // namespace

@@ -1,10 +1,11 @@
 #pragma once
 // Rules that transformations ask for, to be run over all parameters in one pass: a chain of elementary transformations
-// reads gradients and parameters once, on a GPU by one launch.
+// reads gradients and parameters once, on a GPU by a launch for each hundred arrays.
 //
 //   RuleQueue queue(params, gradients);
-//   queue.add({rules::Decay{0.01f}}, {{0, {}}, {1, {}}});   // parameters 0 and 1
-//   queue.add({rules::Apply{}}, ...);
+//   const std::vector<std::pair<size_t, RuleState>> both{{0, {}}, {1, {}}};  // parameters 0 and 1
+//   queue.add({rules::Decay{0.01f}}, both);
+//   queue.add({rules::Apply{}}, both);
 //   queue.run();
 
 #include <span>
