@@ -158,6 +158,44 @@ def test_nothing_that_looks_whole_is_left_by_a_kill(folder):
     assert sorted(path.name for path in work.iterdir()) == ["cut", "whole"], list(work.iterdir())
 
 
+FLAXFORMER = """
+from __gin__ import dynamic_registration
+from flaxformer.architectures.t5 import t5_architecture
+from flaxformer.components.attention import dense_attention
+include 'quintet/quickstart.gin'
+include 'flaxformer/t5x/configs/t5/models/byt5_small.gin'
+NUM_ENCODER_LAYERS = 2
+NUM_DECODER_LAYERS = 2
+NUM_HEADS = 2
+HEAD_DIM = 8
+EMBED_DIM = 16
+MLP_DIM = 16
+ACTIVATION_DTYPE = 'float32'
+"""
+MULTI_QUERY = """
+dense_attention.MultiQueryDotProductAttention:
+  num_heads = %NUM_HEADS
+  head_dim = %HEAD_DIM
+  use_bias = False
+t5_architecture.EncoderLayer.attention = @dense_attention.MultiQueryDotProductAttention()
+t5_architecture.DecoderLayer.self_attention = @dense_attention.MultiQueryDotProductAttention()
+t5_architecture.DecoderLayer.encoder_decoder_attention = @dense_attention.MultiQueryDotProductAttention()
+"""
+ROTARY = """
+dense_attention.MultiHeadDotProductAttention.use_rotary_embedding = True
+t5_architecture.DecoderLayer.encoder_decoder_attention = @cross/dense_attention.MultiHeadDotProductAttention()
+cross/dense_attention.MultiHeadDotProductAttention.use_rotary_embedding = False
+"""
+
+
+def flaxformer(folder, name, attention):
+    """A model of flaxformer's modules, trained for two steps."""
+    (folder / f"{name}.gin").write_text(FLAXFORMER + attention)
+    quintet("train", f"--gin_file={folder / name}.gin", f"--model_dir={folder / name}", "--gin.TRAIN_STEPS=2", "--gin.WARMUP_STEPS=1",
+            "--gin.BATCH_SIZE=2", "--gin.train_script.train.infer_eval_dataset_cfg=None", "--gin.train_script.train.eval_steps=1")
+    return folder / name
+
+
 def onnx_ids(file, most, rows):
     """By NumPy; by onnxruntime, too, where QUINTET_ONNX_PYTHON has one."""
     programs = [(e2e.python_with("numpy"), ROOT / "tests/e2e/onnx_numpy.py")]
@@ -181,19 +219,20 @@ def test_an_onnx_graph_gives_the_recorded_ids(folder):
         quintet("export", KINDS / kind, f"--output={folder}/{kind}.onnx", "--format=onnx")
         ids = onnx_ids(folder / f"{kind}.onnx", want["new_tokens"], want["inputs"])
         assert ids == [answer["greedy"][0]["ids"] for answer in want["answers"]], kind
-    run = trained(folder)
-    rows = [[one["ids"] for one in answers(run, "--ids", texts=[" ".join(map(str, ids))])][0] for ids in ([5, 9, 1], [7, 1])]
-    for flags in ([], ["--dtype=bfloat16"]):
-        file = folder / f"run{len(flags)}.onnx"
-        quintet("export", run, f"--output={file}", "--format=onnx", *flags)
-        assert flags or onnx_ids(file, 8, [[5, 9, 1], [7, 1]]) == rows
-        assert flags == [] or file.stat().st_size < 0.7 * (folder / "run0.onnx").stat().st_size
+    inputs = [[5, 9, 1], [7, 1]]
+    for run in (trained(folder), flaxformer(folder, "multi_query", MULTI_QUERY)):
+        rows = [[one["ids"] for one in answers(run, "--ids", texts=[" ".join(map(str, ids))])][0] for ids in inputs]
+        whole, rounded = folder / f"{run.name}.onnx", folder / f"{run.name}_bf16.onnx"
+        quintet("export", run, f"--output={whole}", "--format=onnx")
+        assert onnx_ids(whole, 8, inputs) == rows, run
+        quintet("export", run, f"--output={rounded}", "--format=onnx", "--dtype=bfloat16")
+        assert rounded.stat().st_size < 0.7 * whole.stat().st_size
 
 
 def test_what_has_no_graph_is_refused_by_name(folder):
     run = trained(folder)
     for source, flags, word in ((KINDS / "switch", [], "a mixture of experts"), (KINDS / "encoder", [], "an encoder without decoder"),
-                                (run, ["--quantize=int8"], "--quantize=int8")):
+                                (flaxformer(folder, "rotary", ROTARY), [], "rotary embeddings"), (run, ["--quantize=int8"], "--quantize=int8")):
         done = quintet("export", source, f"--output={folder}/no.onnx", "--format=onnx", *flags, expect=2)
         assert word in done.err and not (folder / "no.onnx").exists(), done
 
