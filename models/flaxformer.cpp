@@ -479,6 +479,7 @@ void add_layers(Registry& r) {
 /// Of layers that flaxformer scans: what it needs, so that what is bound here runs there.
 void take_scan(StackDef& def, const Arguments& a) {
   const bool scans = a.get_or<bool>("scan_layers", false);
+  const auto scan_axis = a.get_or<int64_t>("scan_axis", 1);
   // What is scanned of a stack with experts are blocks of layers, which return what layers do.
   const bool of_layers = scans && !a.has("num_sparse_layers");
   QT_CHECK(def.dense.scanned == of_layers && !def.sparse.scanned,
@@ -499,7 +500,7 @@ void take_scan(StackDef& def, const Arguments& a) {
            "{}: scanned layers have a table of relative position biases each; bind "
            "relative_position_bias_factory of the layers instead of the stack's",
            a.where("scan_layers").text);
-  def.scan_axis = a.get_or<int64_t>("scan_axis", 1);
+  def.scan_axis = scan_axis;
   QT_CHECK(*def.scan_axis == 0 || *def.scan_axis == 1, "{}: expected 0 or 1, found {}",
            a.where("scan_axis").text, *def.scan_axis);
 }

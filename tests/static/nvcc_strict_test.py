@@ -37,12 +37,14 @@ def main():
     code, said = strict("sh", "-c", f"echo '{lost}' >&2")
     assert code == 1 and said.startswith(lost) and "error: " in said, said
     if NVCC is None:
-        return
+        print("skipped: no nvcc; the script alone was tried")
+        return 77
     with tempfile.TemporaryDirectory() as folder:
         source = pathlib.Path(folder) / "kernel.cu"
         source.write_text(SERIALIZED)
         code, said = strict(NVCC, "-gencode=arch=compute_90a,code=sm_90a", "-c", source, "-o", pathlib.Path(folder) / "kernel.o")
         assert code == 1 and "serialized" in said, said
+    return 0
 
 
 if __name__ == "__main__":
