@@ -4,24 +4,16 @@
 #include <type_traits>
 #include <vector>
 
+#include "kernels/optimizers/chunk.cuh"
 #include "kernels/optimizers/optimizers_gpu.h"
 #include "kernels/optimizers/used_gradient.cuh"
 #include "kernels/optimizers/watch.cuh"
-#include "kernels/vectors/multi.cuh"
-#include "kernels/vectors/vectors.cuh"
 #include "runtime/base/check.h"
 
 namespace quintet::QT_GPU {
 namespace {
 
-constexpr int64_t kChunk = 8192;  // elements of a block
-constexpr int kUnit = 4;          // of a thread at a time: 16 bytes of each array
-
-struct Entry {
-  RuleArrays arrays;
-  int64_t first_chunk;
-  int32_t vector;
-};
+using Entry = ArrayEntry<RuleArrays>;
 
 /// RuleStep as a kernel's parameter: the variant's index, and the numbers of what it holds.
 struct Step {
@@ -131,17 +123,10 @@ __global__ void __launch_bounds__(kBlockThreads)
   const auto t = static_cast<int>(threadIdx.x);
   if (t < steps.count) scale_step(steps.steps[t], e.arrays.states[t], scales, t);
   __syncthreads();
-  const int64_t begin = (blockIdx.x - e.first_chunk) * kChunk;
-  const int64_t end = begin + kChunk < e.arrays.n ? begin + kChunk : e.arrays.n;
-  int64_t i = begin + threadIdx.x * kUnit;
   float bad = 0;
-  if (e.vector != 0)
-    for (; i + kUnit <= end; i += kBlockThreads * kUnit)
-      update_unit<kUnit>(e.arrays, steps, scales, i, bad);
-  // Only the thread with the last, short unit is left; without vectors, all are.
-  for (; i < end; i += kBlockThreads * kUnit)
-    for (int64_t k = i; k < i + kUnit && k < end; ++k)
-      update_unit<1>(e.arrays, steps, scales, k, bad);
+  for_units_of_chunk(e, [&](auto count, int64_t i) {
+    update_unit<decltype(count)::value>(e.arrays, steps, scales, i, bad);
+  });
   mark_if(bad, e.arrays.not_finite);
 }
 
@@ -184,7 +169,7 @@ void update_rules_gpu(std::span<const RuleArrays> arrays, std::span<const RuleSt
     entries.push_back({a, 0, is_vector(a) ? 1 : 0});
   }
   in_tables<Entry>(
-      entries, [](const Entry& e) { return (e.arrays.n + kChunk - 1) / kChunk; },
+      entries, [](const Entry& e) { return e.chunks(); },
       [&](const Table<Entry>& table, int64_t chunks) {
         simt::launch(update_by_rules,
                      {.grid = static_cast<unsigned>(chunks),

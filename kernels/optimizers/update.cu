@@ -1,23 +1,15 @@
 #include <vector>
 
+#include "kernels/optimizers/chunk.cuh"
 #include "kernels/optimizers/optimizers_gpu.h"
 #include "kernels/optimizers/used_gradient.cuh"
 #include "kernels/optimizers/watch.cuh"
-#include "kernels/vectors/multi.cuh"
-#include "kernels/vectors/vectors.cuh"
 #include "runtime/base/check.h"
 
 namespace quintet::QT_GPU {
 namespace {
 
-constexpr int64_t kChunk = 8192;  // elements of a block
-constexpr int kUnit = 4;          // of a thread at a time: 16 bytes of each array
-
-struct Entry {
-  UpdateArrays arrays;
-  int64_t first_chunk;
-  int32_t vector;
-};
+using Entry = ArrayEntry<UpdateArrays>;
 
 /// The passes that are a whole optimizer; rules.cu has the elementary ones.
 struct Adam {
@@ -92,16 +84,10 @@ __global__ void __launch_bounds__(kBlockThreads)
     use.scale *= control->scale;
   }
   const Entry& e = entry_of(table, blockIdx.x);
-  const int64_t begin = (blockIdx.x - e.first_chunk) * kChunk;
-  const int64_t end = begin + kChunk < e.arrays.n ? begin + kChunk : e.arrays.n;
-  int64_t i = begin + threadIdx.x * kUnit;
   float bad = 0;
-  if (e.vector != 0)
-    for (; i + kUnit <= end; i += kBlockThreads * kUnit)
-      update_unit<kUnit>(e.arrays, rule, use, i, bad);
-  // Only the thread with the last, short unit is left; without vectors, all are.
-  for (; i < end; i += kBlockThreads * kUnit)
-    for (int64_t k = i; k < i + kUnit && k < end; ++k) update_unit<1>(e.arrays, rule, use, k, bad);
+  for_units_of_chunk(e, [&](auto count, int64_t i) {
+    update_unit<decltype(count)::value>(e.arrays, rule, use, i, bad);
+  });
   mark_if(bad, e.arrays.not_finite);
 }
 
@@ -116,7 +102,7 @@ void update_all(std::span<const UpdateArrays> arrays, const Rule& rule, const cp
         {a, 0, are_aligned({a.gradient, a.param, a.first, a.second, a.copy}) ? 1 : 0});
   }
   in_tables<Entry>(
-      entries, [](const Entry& e) { return (e.arrays.n + kChunk - 1) / kChunk; },
+      entries, [](const Entry& e) { return e.chunks(); },
       [&](const Table<Entry>& table, int64_t chunks) {
         simt::launch(
             update_kernel<Rule>,
