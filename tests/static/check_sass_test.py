@@ -1,4 +1,4 @@
-"""scripts/check_sass sees spills, missing tensor-core instructions, too low an occupancy and missing kernels."""
+"""scripts/check_sass sees spills, missing tensor-core instructions, what grew, too low an occupancy, and kernels that either side lacks."""
 
 import os
 import pathlib
@@ -12,9 +12,9 @@ CHECK = HERE.parents[1] / "scripts" / "check_sass"
 NVCC = os.environ.get("CUDACXX") or shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
 
 
-def check(folder, text):
-    """(exit status, what it prints) for a list of this text."""
-    (folder / "list.txt").write_text(text)
+def check(folder, text, others="cold kernels_to_check:*"):
+    """(exit status, what it prints) for a list of this text and a line for the other kernels."""
+    (folder / "list.txt").write_text(f"{text}\n{others}\n")
     done = subprocess.run([sys.executable, CHECK, folder / "list.txt", folder / "kernels.o"], capture_output=True,
                           text=True, timeout=60)
     return done.returncode, done.stdout + done.stderr
@@ -51,20 +51,28 @@ def main():
 
 def check_all(folder):
     file = "kernels_to_check:"
+    most = "255 64"  # registers, KiB of code
     for sm in (80, 90):
-        expect(folder, f"{file}products<3> {sm} HMMA 128 0 8", None)
-        expect(folder, f"{file}products<3> {sm} HGMMA 128 0 8", "has no HGMMA")
-        expect(folder, f"{file}spills {sm} - 1024 0 1", "uses local memory")
-        expect(folder, f"{file}reverses {sm} - 1024 0 2", None)
+        expect(folder, f"{file}products<3> {sm} HMMA 128 0 8 {most}", None)
+        expect(folder, f"{file}products<3> {sm} HGMMA 128 0 8 {most}", "has no HGMMA")
+        expect(folder, f"{file}products<3> {sm} HMMA 128 0 8 7 64", "registers a thread, the list allows 7")
+        expect(folder, f"{file}products<3> {sm} HMMA 128 0 8 255 0", "KiB of code, the list allows 0")
+        expect(folder, f"{file}spills {sm} - 1024 0 1 {most}", "uses local memory")
+        expect(folder, f"{file}reverses {sm} - 1024 16384+0 2 {most}", None)
+        expect(folder, f"{file}reverses {sm} - 1024 16383+0 2 {most}", "16384 bytes of static shared memory, the list allows 16383")
         # 16 KiB of its own and 98,000 bytes of the launch.
-        expect(folder, f"{file}reverses {sm} - 256 98000 1", None)
-        expect(folder, f"{file}reverses {sm} - 256 98000 2", None if sm == 90 else "shared memory run out")
-        expect(folder, f"{file}reverses {sm} - 256 0 9", "8 blocks fit")
-        expect(folder, f"{file}absent<3> {sm} - 128 0 1", "not in the files")
-    expect(folder, f"{file}warpgroup_products 90 HGMMA 128 0 1", None)
-    expect(folder, f"{file}warpgroup_products 80 HGMMA 128 0 1", "has no HGMMA")
-    status, output = check(folder, "*:products<*> 75 - 128 0 1")
+        expect(folder, f"{file}reverses {sm} - 256 16384+98000 1 {most}", None)
+        expect(folder, f"{file}reverses {sm} - 256 16384+98000 2 {most}", None if sm == 90 else "shared memory run out")
+        expect(folder, f"{file}reverses {sm} - 256 16384+0 9 {most}", "8 blocks fit")
+        expect(folder, f"{file}absent<3> {sm} - 128 0 1 {most}", "not in the files")
+    expect(folder, f"{file}warpgroup_products 90 HGMMA 128 0 1 {most}", None)
+    expect(folder, f"{file}warpgroup_products 80 HGMMA 128 0 1 {most}", "has no HGMMA")
+    status, output = check(folder, f"*:products<*> 75 - 128 0 1 {most}")
     assert status == 1 and "list.txt:1: unknown sm 75" in output, output
+    status, output = check(folder, "", f"cold {file}products<*>\ncold {file}reverses\ncold {file}spills")
+    assert status == 1 and f"{file}warpgroup_products: in no line" in output and " 1 faults" in output, output
+    status, output = check(folder, f"cold {file}absent")
+    assert status == 1 and f"cold {file}absent: not in the files" in output, output
     disassembled = shutil.which("cuobjdump")
     if disassembled:
         agree_with_disassembler(folder, disassembled)
