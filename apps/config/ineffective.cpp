@@ -210,7 +210,6 @@ std::vector<Row> rows_of_data() {
        kRefused,
        "TFRecord and ArrayRecord files are read, whichever they are",
        is_named("tf.data.TFRecordDataset")},
-      {{tfds}, "decoders", kRefused, "features are decoded as the data set describes them"},
       {{tfds}, "tfds_builder_kwargs", kRefused, "data sets are read as they were prepared"},
       {{tfds}, "read_only", kWarned, "data sets are only read", always},
       {{"tf.io.FixedLenSequenceFeature"},

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "data/examples/tf_example.h"
+#include "data/sources/tfds_features.h"
 #include "data/tasks/gin_types.h"
 #include "data/tasks/number_words.h"
 #include "runtime/base/check.h"
@@ -149,6 +150,61 @@ DataSourcePtr make_function_source(const Arguments& a) {
                                           a.get<std::vector<std::string>>("splits"));
 }
 
+struct SkipDecoding {};
+
+/// {'image': @tfds.decode.SkipDecoding(), 'answers': {'text': None}}
+TfdsTree decoder_tree(const Value& value, const Where& where) {
+  TfdsTree tree{.where = where.text};
+  if (const auto* dict = value.get_if<gin::Dict>()) {
+    for (const auto& [key, item] : dict->items) {
+      const auto name = gin::as<std::string>(key, where);
+      tree.children.emplace_back(name, decoder_tree(item, where.key(name)));
+    }
+  } else if (!value.is_none()) {
+    tree.value = value.object_as<SkipDecoding>() != nullptr;
+    if (!tree.value)
+      gin::conversion_error(where, "@tfds.decode.SkipDecoding(), or a dictionary of it", value);
+  }
+  return tree;
+}
+
+/// True, ['id', 'answers'] or {'id': True, 'answers': ['text'], 'image': False}.
+TfdsTree feature_tree(const Value& value, const Where& where) {
+  TfdsTree tree{.where = where.text};
+  if (const auto* dict = value.get_if<gin::Dict>()) {
+    for (const auto& [key, item] : dict->items) {
+      const auto name = gin::as<std::string>(key, where);
+      TfdsTree child = feature_tree(item, where.key(name));
+      if (child.value || !child.children.empty())
+        tree.children.emplace_back(name, std::move(child));
+    }
+  } else if (gin::sequence(value) != nullptr) {
+    for (const auto& name : gin::as<std::vector<std::string>>(value, where))
+      tree.children.emplace_back(name, TfdsTree{.where = where.text, .value = true});
+  } else if (const bool* taken = value.get_if<bool>()) {
+    tree.value = *taken;
+  } else {
+    gin::conversion_error(where, "True, False, a list of features or a dictionary of these", value);
+  }
+  return tree;
+}
+
+TfdsDecoders partial_decoding(const Arguments& a) {
+  TfdsDecoders decoders{.features = feature_tree(a.value("features"), a.where("features")),
+                        .skipped = decoder_tree(a.value("decoders"), a.where("decoders"))};
+  QT_CHECK(decoders.features->value || !decoders.features->children.empty(), "{}: names no feature",
+           decoders.features->where);
+  return decoders;
+}
+
+std::shared_ptr<const TfdsDecoders> tfds_decoders(const Arguments& a) {
+  const Value value = a.value("decoders");
+  if (auto partial = value.object_as<TfdsDecoders>()) return partial;
+  if (value.is_none()) return nullptr;
+  return std::make_shared<const TfdsDecoders>(
+      TfdsDecoders{.features = {}, .skipped = decoder_tree(value, a.where("decoders"))});
+}
+
 /// ['train', 'test'], {'validation': 'train[:1%]'} or None.
 TfdsDataSource::Splits tfds_splits(const Arguments& a) {
   const Value value = a.value("splits");
@@ -217,10 +273,10 @@ DataSourcePtr splits_of_data_sets(const Arguments& a) {
       gin::conversion_error(where.key(name), "@seqio.TfdsSplit(), as others", item);
     const auto folder = a.get<std::optional<std::string>>("tfds_data_dir");
     sources.emplace_back(
-        name,
-        std::make_shared<TfdsDataSource>(
-            split->dataset, split->data_dir ? *split->data_dir : folder.value_or(""),
-            TfdsDataSource::Splits{{name, split->split}}, a.get<OnBadExample>("on_bad_example")));
+        name, std::make_shared<TfdsDataSource>(
+                  split->dataset, split->data_dir ? *split->data_dir : folder.value_or(""),
+                  TfdsDataSource::Splits{{name, split->split}},
+                  a.get<OnBadExample>("on_bad_example"), tfds_decoders(a)));
   }
   return std::make_shared<SplitsOfDataSets>(std::move(sources));
 }
@@ -231,7 +287,35 @@ DataSourcePtr make_tfds_source(const Arguments& a) {
     return a.get<std::optional<std::string>>(name).value_or("");
   };
   return std::make_shared<TfdsDataSource>(text("tfds_name"), text("tfds_data_dir"), tfds_splits(a),
-                                          a.get<OnBadExample>("on_bad_example"));
+                                          a.get<OnBadExample>("on_bad_example"), tfds_decoders(a));
+}
+
+void register_tfds(Registry& r) {
+  r.add("seqio.dataset_providers.TfdsDataSource",
+        {{"tfds_name", nullptr},
+         {"tfds_data_dir", nullptr},
+         {"splits", nullptr},
+         {"on_bad_example", "fail"},
+         {"caching_permitted", true},
+         {"decoders", nullptr},
+         {"tfds_builder_kwargs", nullptr},
+         {"read_only", false}},
+        [](const Arguments& a) { return gin::to_value(make_tfds_source(a)); });
+  r.add("tfds.decode.SkipDecoding", {},
+        [](const Arguments&) { return gin::to_value(SkipDecoding{}); });
+  r.add("tfds.decode.PartialDecoding", {"features", {"decoders", nullptr}},
+        [](const Arguments& a) { return gin::to_value(partial_decoding(a)); });
+  for (const char* name : {"SkipDecoding", "PartialDecoding"})
+    r.add_alias(std::string("tensorflow_datasets.decode.") + name,
+                std::string("tfds.decode.") + name);
+  r.add("seqio.utils.TfdsSplit", {"dataset", "split", {"data_dir", nullptr}},
+        [](const Arguments& a) {
+          return gin::Value::object(std::make_shared<const TfdsSplit>(
+              TfdsSplit{.dataset = a.get<std::string>("dataset"),
+                        .split = a.get<std::string>("split"),
+                        .data_dir = a.get<std::optional<std::string>>("data_dir")}));
+        });
+  r.add_alias("seqio.TfdsSplit", "seqio.utils.TfdsSplit");
 }
 
 /// Those that seqio does not have.
@@ -311,24 +395,7 @@ void register_sources(Registry& r) {
     r.add(name, {}, [kind](const Arguments&) {
       return gin::Value::object(std::make_shared<const FileKind>(kind));
     });
-  r.add("seqio.dataset_providers.TfdsDataSource",
-        {{"tfds_name", nullptr},
-         {"tfds_data_dir", nullptr},
-         {"splits", nullptr},
-         {"on_bad_example", "fail"},
-         {"caching_permitted", true},
-         {"decoders", nullptr},
-         {"tfds_builder_kwargs", nullptr},
-         {"read_only", false}},
-        [](const Arguments& a) { return gin::to_value(make_tfds_source(a)); });
-  r.add("seqio.utils.TfdsSplit", {"dataset", "split", {"data_dir", nullptr}},
-        [](const Arguments& a) {
-          return gin::Value::object(std::make_shared<const TfdsSplit>(
-              TfdsSplit{.dataset = a.get<std::string>("dataset"),
-                        .split = a.get<std::string>("split"),
-                        .data_dir = a.get<std::optional<std::string>>("data_dir")}));
-        });
-  r.add_alias("seqio.TfdsSplit", "seqio.utils.TfdsSplit");
+  register_tfds(r);
   r.add("tf.io.FixedLenFeature", {"shape", "dtype", {"default_value", nullptr}}, fixed_feature);
   r.add("tf.io.FixedLenSequenceFeature",
         {"shape", "dtype", {"allow_missing", false}, {"default_value", nullptr}}, sequence_feature);

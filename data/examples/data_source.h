@@ -177,9 +177,10 @@ class TfdsDataSource final : public DataSource {
   using Splits = std::vector<std::pair<std::string, std::string>>;
   /// `tfds_name`: "glue/cola:2.0.0"; without a version, the newest there is; empty: tfds_data_dir is the
   /// data set's own folder. `tfds_data_dir` empty: $TFDS_DATA_DIR, else ~/tensorflow_datasets. `splits`
-  /// empty: those of the data set.
+  /// empty: those of the data set. `decoders` (sources/tfds_features.h) null: all that is read, as described.
   explicit TfdsDataSource(std::string tfds_name, std::string tfds_data_dir = "", Splits splits = {},
-                          OnBadExample on_bad_example = OnBadExample::fail);
+                          OnBadExample on_bad_example = OnBadExample::fail,
+                          std::shared_ptr<const struct TfdsDecoders> decoders = nullptr);
   std::vector<std::string> splits() const override;
   std::shared_ptr<const Reader> open(const std::string& split) const override;
   std::shared_ptr<const Reader> open_shard(const std::string& split,
@@ -191,6 +192,7 @@ class TfdsDataSource final : public DataSource {
   std::string name_, data_dir_;
   Splits splits_;
   OnBadExample on_bad_example_;
+  std::shared_ptr<const TfdsDecoders> decoders_;
 };
 
 /// Examples made by a function of (index, key). A split without a size goes on for ever.

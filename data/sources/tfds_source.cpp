@@ -1,13 +1,13 @@
 // TensorFlow Datasets' prepared directories, read without TensorFlow.
 // Source of the forms: features.json, dataset_info.json and file names as tfds 4 writes them.
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 
 #include "data/examples/data_source.h"
 #include "data/examples/tf_example.h"
 #include "data/sources/record_files.h"
+#include "data/sources/tfds_features.h"
 #include "data/sources/tfds_splits.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files/path_map.h"
@@ -90,86 +90,6 @@ fs::path find_dataset(const std::string& name, const std::string& data_dir) {
   return found;
 }
 
-std::string dtype_of(const std::string& tfds) {
-  if (tfds == "string" || tfds == "bool" || tfds == "int32" || tfds == "int64") return tfds;
-  return tfds.starts_with("float") || tfds.starts_with("bfloat") ? "float32" : "int64";
-}
-
-/// An integer, which protobuf's JSON writes as a string; throws kData with file and field.
-int64_t number_of(const Json& json, int64_t least) {
-  constexpr int64_t kMost = int64_t{1} << 48;  // so that sums do not overflow
-  int64_t number = 0;
-  if (json.is_string()) {
-    const std::string text = json.as_string();
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    QT_CHECK_AS(ExitCode::kData, error == std::errc() && end == text.data() + text.size(),
-                "{}: expected an integer, found '{}'", json.path(), text);
-  } else {
-    number = json.as_int();
-  }
-  QT_CHECK_AS(ExitCode::kData, number >= least && number <= kMost,
-              "{}: expected {} to {}, found {}", json.path(), least, kMost, number);
-  return number;
-}
-
-/// Whether a tensor lies in a tf.Example as it is; the others are left out.
-bool is_plain(const Json& tensor) {
-  if (!tensor.has("encoding")) return true;
-  const Json encoding = tensor["encoding"];
-  const std::string name = encoding.as_string();
-  QT_CHECK_AS(ExitCode::kData, name == "none" || name == "bytes" || name == "zlib",
-              "{}: expected none, bytes or zlib, found '{}'", encoding.path(), name);
-  return name == "none";
-}
-
-/// Appends the features of a node of features.json. `outer`: the lengths of sequences around it. Left
-/// out are those that a tf.Example holds in a form of their own: ragged ones, encoded tensors.
-void add_features(const Json& node, const std::string& name, const std::vector<int64_t>& outer,
-                  std::vector<FeatureSpec>& specs) {
-  const auto add = [&](const std::string& of, const char* dtype, std::vector<int64_t> inner = {}) {
-    std::vector<int64_t> shape = outer;
-    shape.insert(shape.end(), inner.begin(), inner.end());
-    if (std::find(shape.begin() + (shape.empty() ? 0 : 1), shape.end(), -1) == shape.end())
-      specs.push_back({.name = of, .dtype = dtype, .shape = std::move(shape)});
-  };
-  const auto within = [&](const std::string& part) {
-    return name.empty() ? part : name + "/" + part;
-  };
-  if (node.has("featuresDict")) {
-    for (const auto& [key, child] : node["featuresDict"]["features"].members())
-      add_features(child, within(key), outer, specs);
-  } else if (node.has("sequence")) {
-    std::vector<int64_t> lengths = outer;
-    lengths.push_back(node["sequence"].has("length") ? number_of(node["sequence"]["length"], -1)
-                                                     : -1);
-    add_features(node["sequence"]["feature"], name, lengths, specs);
-  } else if (node.has("text")) {
-    add(name, "string");
-  } else if (node.has("classLabel")) {
-    add(name, "int64");
-  } else if (node.has("translation")) {
-    const bool variable =
-        node["pythonClassName"].as_string().ends_with("TranslationVariableLanguages");
-    if (variable) {
-      add(within("language"), "string", {-1});
-      add(within("translation"), "string", {-1});
-    } else {
-      for (const std::string& language : node["translation"]["languages"].as_strings())
-        add(within(language), "string");
-    }
-  } else if (node.has("tensor")) {
-    const Json tensor = node["tensor"];
-    if (!is_plain(tensor)) return;
-    std::vector<int64_t> shape;
-    if (tensor["shape"].has("dimensions"))
-      for (const Json& size : tensor["shape"]["dimensions"].items())
-        shape.push_back(number_of(size, -1));
-    add(name, dtype_of(tensor["dtype"].as_string()).c_str(), shape);
-  } else if (node.has("image")) {
-    add(name, "bytes");
-  }
-}
-
 struct Split {
   std::string name, files;  // template of the file names
   std::vector<int64_t> lengths;
@@ -195,7 +115,7 @@ struct Dataset {
   std::vector<Split> splits;
   std::vector<FeatureSpec> features;
 
-  explicit Dataset(fs::path at) : folder(std::move(at)) {
+  explicit Dataset(fs::path at, const TfdsDecoders* decoders = nullptr) : folder(std::move(at)) {
     const Json info = Json::read(folder / kInfo);
     name = info["name"].as_string();
     if (info.has("fileFormat")) format = info["fileFormat"].as_string();
@@ -209,11 +129,11 @@ struct Dataset {
                   .lengths = {}};
       if (json.has("filepathTemplate")) split.files = json["filepathTemplate"].as_string();
       for (const Json& length : json["shardLengths"].items())
-        split.lengths.push_back(number_of(length, 0));
+        split.lengths.push_back(tfds_number(length, 0));
       splits.push_back(std::move(split));
     }
-    if (fs::exists(folder / "features.json"))
-      add_features(Json::read(folder / "features.json"), "", {}, features);
+    if (decoders != nullptr || fs::exists(folder / "features.json"))
+      features = tfds_features(Json::read(folder / "features.json"), decoders);
   }
 
   std::vector<std::pair<std::string, int64_t>> sizes() const {
@@ -270,11 +190,13 @@ fs::path tfds_directory(std::string data_dir) {
 }
 
 TfdsDataSource::TfdsDataSource(std::string tfds_name, std::string tfds_data_dir, Splits splits,
-                               OnBadExample on_bad_example)
+                               OnBadExample on_bad_example,
+                               std::shared_ptr<const TfdsDecoders> decoders)
     : name_(std::move(tfds_name)),
       data_dir_(std::move(tfds_data_dir)),
       splits_(std::move(splits)),
-      on_bad_example_(on_bad_example) {}
+      on_bad_example_(on_bad_example),
+      decoders_(std::move(decoders)) {}
 
 std::vector<std::string> TfdsDataSource::splits() const {
   std::vector<std::string> names;
@@ -304,7 +226,7 @@ std::shared_ptr<const Reader> TfdsDataSource::open(const std::string& split) con
 
 std::shared_ptr<const Reader> TfdsDataSource::open_shard(const std::string& split,
                                                          const ShardInfo& shard) const {
-  const Dataset dataset(find_dataset(name_, data_dir_));
+  const Dataset dataset(find_dataset(name_, data_dir_), decoders_.get());
   const std::vector<Part> parts = parts_of(dataset, slice_of(split));
   if (std::ssize(parts) < shard.num_shards) return DataSource::open_shard(split, shard);
   const FileOptions options{.on_bad_example = on_bad_example_};

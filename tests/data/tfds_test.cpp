@@ -1,5 +1,6 @@
 // A directory that TFDS itself prepared (tests/oracles/gen_tfds.py), and what TFDS reads from it.
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "data/examples/data_source.h"
 #include "data/sources/array_record/array_record_file.h"
@@ -211,6 +212,106 @@ TEST_F(TfdsInGin, SplitsMayBeOfOtherDataSets) {
     task(folder + "seqio.TfdsDataSource.splits = {'a': @own/seqio.TfdsSplit(), 'b': 'train'}");
   });
   EXPECT_TRUE(contains(said, "splits[b]: expected @seqio.TfdsSplit()")) << said;
+}
+
+/// A value as gen_tfds.py has them: flat, bytes in hexadecimal.
+nlohmann::json flat(const Value& value) {
+  nlohmann::json shape = nlohmann::json::array(), values = nlohmann::json::array();
+  const auto add = [&](const auto& item) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(item)>, std::string>) {
+      std::string hex;
+      for (const char c : item) hex += fmt::format("{:02x}", static_cast<unsigned char>(c));
+      values.push_back(hex);
+    } else {
+      values.push_back(item);
+    }
+  };
+  std::visit(
+      [&](const auto& v) {
+        using T = std::decay_t<decltype(v)>;
+        if constexpr (requires { v.shape; }) {
+          shape = v.shape;
+          for (const auto& item : v.values) add(item);
+        } else if constexpr (std::is_same_v<T, std::string> || std::is_arithmetic_v<T>) {
+          add(v);
+        } else {
+          shape.push_back(v.size());
+          for (const auto& item : v) add(item);
+        }
+      },
+      value);
+  return {{"shape", shape}, {"values", values}};
+}
+
+class TfdsDecoding : public testing::GinTasks {
+ protected:
+  std::vector<Example> read(const std::string& text) {
+    const TaskRegistry tasks = tasks_of(
+        "import seqio\nimport tensorflow_datasets as tfds\nseqio.Task.name = 't'\n"
+        "seqio.Feature.vocabulary = @seqio.ByteVocabulary()\n"
+        "seqio.Task.output_features = {'text': @seqio.Feature()}\nseqio.Task.source = "
+        "@seqio.TfdsDataSource()\n"
+        "seqio.Task.preprocessors = []\nseqio.TaskRegistry.tasks = [@seqio.Task()]\n"
+        "seqio.TfdsDataSource.tfds_name = 'tiny_media'\n"
+        "seqio.TfdsDataSource.tfds_data_dir = '" +
+        kFolder.string() + "'\n" + text);
+    return collect(*tasks.get("t")->tasks().front()->raw_stream({.split = "train", .epochs = 1}));
+  }
+};
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+    text.replace(at, from.size(), to);
+  return text;
+}
+
+TEST_F(TfdsDecoding, GivesWhatTfdsGives) {
+  size_t given = 0, failed = 0;
+  for (const Json& row : Json::read(kFolder / "decoders.json").items()) {
+    const std::string decoders =
+        replaced(row["decoders"].as_string(), "SKIP", "@tfds.decode.SkipDecoding()");
+    std::string text = "seqio.TfdsDataSource.decoders = " + decoders + "\n";
+    if (!row["features"].is_null())
+      text =
+          "seqio.TfdsDataSource.decoders = @tfds.decode.PartialDecoding()\n"
+          "tfds.decode.PartialDecoding.features = " +
+          row["features"].as_string() + "\ntfds.decode.PartialDecoding.decoders = " + decoders +
+          "\n";
+    SCOPED_TRACE(text);
+    if (row.has("error")) {
+      const std::string said = message_of(ExitCode::kUsage, [&] { read(text); });
+      EXPECT_TRUE(contains(said, "test.gin:")) << said;
+      ++failed;
+      continue;
+    }
+    const std::vector<Example> got = read(text);
+    const auto want = row["examples"].items();
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      nlohmann::json features;
+      for (const auto& [name, value] : got[i].items()) features[name] = flat(value);
+      EXPECT_EQ(features, nlohmann::json(want[i].raw()));
+    }
+    ++given;
+  }
+  EXPECT_GT(given, 15u);
+  EXPECT_GT(failed, 8u);
+}
+
+TEST_F(TfdsDecoding, OfWhatIsNotReadIsRefusedByName) {
+  const std::string partial =
+      "seqio.TfdsDataSource.decoders = @tfds.decode.PartialDecoding()\n"
+      "tfds.decode.PartialDecoding.features = ";
+  for (const auto& [text, want] : std::map<std::string, std::string>{
+           {partial + "['zipped']", "PartialDecoding.features: feature 'zipped' of "},
+           {partial + "{'video': True}", "features[video]: feature 'video' of "},
+           {"seqio.TfdsDataSource.decoders = {'inner': {'z': @tfds.decode.SkipDecoding()}}",
+            "decoders[inner][z]: "},
+           {"seqio.TfdsDataSource.decoders = {'id': 7}", "@tfds.decode.SkipDecoding(), or a"}}) {
+    const std::string said = message_of(ExitCode::kUsage, [&, text = text] { read(text); });
+    EXPECT_TRUE(contains(said, want)) << said;
+    EXPECT_TRUE(contains(said, "test.gin:")) << said;
+  }
 }
 
 }  // namespace

@@ -83,7 +83,8 @@ TEST_F(Effects, WhatWouldChangeResultsIsRefused) {
   for (const std::string binding :
        {"RestoreCheckpointConfig.checkpoint_manager_cls = @seqio.Task",
         "train.get_dataset_fn = @seqio.Task", "utils.DatasetConfig.module = 'my_tasks'",
-        "evaluate.train_eval_get_dataset_fn = @seqio.Task", "TfdsDataSource.decoders = {}",
+        "evaluate.train_eval_get_dataset_fn = @seqio.Task",
+        "TfdsDataSource.tfds_builder_kwargs = {}",
         "SaveCheckpointConfig.state_transformation_fns = [@seqio.Task]"})
     EXPECT_NE(error(binding).find("my.gin:1: "), std::string::npos) << binding;
 }
