@@ -235,9 +235,14 @@ std::vector<double> BaseModel::TokenScores::sums() const {
   return sums;
 }
 
-BaseModel::TokenScores BaseModel::score_tokens(const HostArrays& batch) const {
+BaseModel::TokenScores BaseModel::score_tokens(const HostArrays& batch, SownValues* sown) const {
   Tape::Recording paused(nullptr);
-  return score_tokens(batch, {hidden(batch, Rows::all(batch), {}), projection()});
+  Context context;
+  context.sown = sown;
+  const Tensor y = hidden(batch, Rows::all(batch), context);
+  if (sown != nullptr && spec().decoder.sows.stack)
+    context.sow("decoder/logits", projection().logits(y));
+  return score_tokens(batch, {y, projection()});
 }
 
 BaseModel::TokenScores BaseModel::score_tokens(const HostArrays& batch,

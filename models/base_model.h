@@ -90,7 +90,8 @@ class BaseModel {
     /// Over each row: T5X's score_batch.
     std::vector<double> sums() const;
   };
-  TokenScores score_tokens(const HostArrays& batch) const;
+  /// `sown`, if given, has what the network's parts make that their configuration lets sow, as T5X's intermediates.
+  TokenScores score_tokens(const HostArrays& batch, SownValues* sown = nullptr) const;
   /// The same of what a network has made of the batch.
   static TokenScores score_tokens(const HostArrays& batch, const TargetOutput& output);
   /// Logits [batch, length, vocab] of the target positions; by this rank alone.

@@ -68,12 +68,13 @@ struct LayerDef {
   std::optional<MlpDef> extra_mlp;
   double dropout_rate = 0;
   bool has_relative_bias = false;  // a table of its own
-  bool cross_attention = false, parallel = false, fused = false;
+  bool cross_attention = false, parallel = false, fused = false, sows = false;
   bool scanned = false;    // what its checkpoints look like: the stack's scan_axis
   RelativeBias bias = {};  // that, or the stack's
 };
 struct StackDef {
   int64_t num_layers = 0, num_sparse_layers = 0;
+  bool sows = false;
   LayerLayout layout = LayerLayout::mixed;
   LayerDef dense{}, sparse{};
   std::optional<LogitsDense> output_logits = {};
@@ -372,7 +373,8 @@ void add_moe(Registry& r) {
         moe_layer);
 }
 
-void take_bias(LayerDef& def, const Arguments& a) {
+void take_more(LayerDef& def, const Arguments& a) {
+  def.sows = a.get_or<bool>("sow_intermediates", false);
   def.scanned = a.get_or<bool>("scanned", false);
   def.has_relative_bias = !a.value("relative_position_bias_factory").is_none();
   def.bias = made<RelativeBias>(a, "relative_position_bias_factory");
@@ -394,7 +396,7 @@ gin::Value fused_layer(const Arguments& a) {
   QT_CHECK(mlp.dim % def.attention.num_heads == 0,
            "{}: the {} heads of attention do not divide the {} columns of the MLP",
            a.where("mlp").text, def.attention.num_heads, mlp.dim);
-  take_bias(def, a);
+  take_more(def, a);
   return object(def);
 }
 
@@ -440,7 +442,7 @@ gin::Value layer(const Arguments& a, const std::string& attention) {
                              def.mlp.object_as<MlpDef>() && !def.extra_mlp),
            "{}: layers of a decoder without encoder and without experts alone are parallel here",
            a.where("parallel").text);
-  take_bias(def, a);
+  take_more(def, a);
   return object(def);
 }
 
@@ -476,6 +478,8 @@ void add_layers(Registry& r) {
   }
 }
 
+Sows sows_of(const StackDef& def) { return {def.sows, def.dense.sows, def.sparse.sows}; }
+
 /// Of layers that flaxformer scans: what it needs, so that what is bound here runs there.
 void take_scan(StackDef& def, const Arguments& a) {
   const bool scans = a.get_or<bool>("scan_layers", false);
@@ -489,6 +493,10 @@ void take_scan(StackDef& def, const Arguments& a) {
   QT_CHECK(of_layers || def.num_sparse_layers > 0,
            "{}: flaxformer scans a stack for experts that has none in blocks of one layer; bind "
            "t5_architecture's stack instead",
+           a.where("scan_layers").text);
+  QT_CHECK(of_layers || !sows_of(def).any(),
+           "{}: scanned blocks of layers with experts leave no intermediates here; bind "
+           "sow_intermediates = False of the stack and its layers, or scan_layers = False",
            a.where("scan_layers").text);
   const bool has_blocks = def.num_sparse_layers > 0 && def.num_sparse_layers < def.num_layers;
   QT_CHECK(
@@ -515,6 +523,7 @@ void check_scan(const Arguments& a, const StackDef& decoder) {
 gin::Value stack(const Arguments& a) {
   StackDef def{.num_layers = size_of(a, "num_layers", 0),
                .num_sparse_layers = a.get_or<int64_t>("num_sparse_layers", 0),
+               .sows = a.get_or<bool>("sow_intermediates", false),
                .layout = layer_layout_from_name(a.get_or<std::string>("sparse_layout", "mixed"))};
   QT_CHECK(def.num_sparse_layers >= 0 && def.num_sparse_layers <= def.num_layers,
            "{}: expected 0 to num_layers = {}, found {}", a.where("num_sparse_layers").text,
@@ -658,6 +667,7 @@ DecoderOnlyModule decoder_only(const Arguments& a) {
   c.num_layers = decoder.num_layers;
   take_decoder(c, a, decoder, *decoder.embedding);
   c.sparse = sparse_stack(decoder, c);
+  c.sows = sows_of(decoder);
   return {c};
 }
 
@@ -690,6 +700,8 @@ T5Module encoder_decoder(const Arguments& a) {
       "and relative position biases of the same size, both of the stack or both of each layer");
   c.sparse_encoder = sparse_stack(encoder, c);
   c.sparse_decoder = sparse_stack(decoder, c);
+  c.encoder_sows = sows_of(encoder);
+  c.decoder_sows = sows_of(decoder);
   return {c};
 }
 

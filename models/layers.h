@@ -3,7 +3,9 @@
 // parameters and is called like a function; it knows nothing of devices or ranks.
 
 #include <array>
+#include <map>
 #include <optional>
+#include <string>
 
 #include "kernels/step_keys.h"
 #include "runtime/ops/ops.h"
@@ -13,12 +15,26 @@ namespace quintet {
 
 struct LayerRouting;  // models/moe.h
 
+/// What the parts of a network make of a batch, by the names that Flax sows them by: "decoder/layers_0/activations".
+using SownValues = std::map<std::string, Tensor>;
+
 /// What changes from call to call: whether dropout is on, and its key for this step.
 struct Context {
   bool train = false;
   Key dropout_key{};
   bool t5x_dropout = false;  // masks are T5X's: keys by Flax's paths, a microbatch's rows from 0
   std::vector<LayerRouting>* routings = nullptr;  // where sparse layers leave what losses need
+  SownValues* sown = nullptr;
+
+  void sow(const std::string& name, const Tensor& value) const {
+    if (sown != nullptr) sown->emplace(name, value);
+  }
+  /// The same for a part that sows nothing unless it is `asked` to.
+  Context sowing(bool asked) const {
+    Context context = *this;
+    if (!asked) context.sown = nullptr;
+    return context;
+  }
 };
 
 /// What T5X's scalable_t5 stores otherwise than t5: heads on an axis of their own, and with scan_layers an array of

@@ -108,6 +108,14 @@ Tensor run_layer(Remat policy, const Tensors& in, const Context& context, LayerF
   return out[0];
 }
 
+/// What layer i made of its input, under the name that flaxformer's layer sows it by.
+void sow_layer(const Context& context, const StackSpec& spec, int64_t i, const Tensor& y) {
+  const SparseStack* sparse = spec.sparse_at(i);
+  const bool extra_mlp = sparse != nullptr && sparse->extra_mlp;
+  context.sow(fmt::format("{}/{}activations", spec.layer_scope(i), extra_mlp ? "extra_mlp_" : ""),
+              y);
+}
+
 Tensor masked(const Tensor& x, const Tensor& token_mask) {
   return token_mask.absent() ? x : ops::mask_tokens(x, token_mask);
 }
@@ -141,7 +149,8 @@ FeedForward::FeedForward(const Scope& scope, const LayerConfig& config, const Sp
       mlp_(make_mlp(scope / "mlp", config, sparse)),
       dropout_(scope, "mlp_dropout", flax_dropout, config) {
   if (sparse != nullptr && sparse->extra_mlp)
-    extra_.push_back({RmsNorm(scope / "pre_extra_mlp_layer_norm", config),
+    extra_.push_back({scope.path() + "/activations",
+                      RmsNorm(scope / "pre_extra_mlp_layer_norm", config),
                       MlpBlock(scope / "extra_mlp", config),
                       DropoutPlace(scope, "extra_mlp_dropout", "", config)});
 }
@@ -156,6 +165,7 @@ Tensor FeedForward::operator()(Residual residual, const Tensor& token_mask, cons
       dropout_(context)};
   for (const ExtraMlp& extra : extra_) {
     const auto [y, extra_normed] = extra.norm(std::move(end));
+    context.sow(extra.sown, y);
     end = {y, extra.mlp(masked(extra_normed, token_mask), context), extra.dropout(context)};
   }
   return end.sum();
@@ -184,14 +194,14 @@ Tensor EncoderLayer::operator()(const Tensor& x, const ops::AttentionMask& mask,
 }
 
 Encoder::Encoder(const Scope& scope, const StackSpec& spec, Remat remat)
-    : input_dropout_(scope, "input_dropout", flax_name(spec.layer, false, "input_dropout", 0),
+    : spec_(spec),
+      input_dropout_(scope, "input_dropout", flax_name(spec.layer, false, "input_dropout", 0),
                      spec.layer),
       output_dropout_(scope, "output_dropout", flax_name(spec.layer, false, "output_dropout", 1),
                       spec.layer, spec.masks_padding()),
       relative_biases_(relative_bias_tables(scope, spec)),
       encoder_norm_(scope / "encoder_norm", spec.layer),
-      remat_(remat),
-      masks_padding_(spec.masks_padding()) {
+      remat_(remat) {
   for (int64_t i = 0; i < spec.num_layers; ++i)
     layers_.emplace_back(scope / fmt::format("layers_{}", i), spec.layer, spec.sparse_at(i));
 }
@@ -199,13 +209,20 @@ Encoder::Encoder(const Scope& scope, const StackSpec& spec, Remat remat)
 Tensor Encoder::operator()(const Tensor& x, const Tensor& segments, const Context& context) const {
   const ops::AttentionMask mask =
       ops::with_ranges({.query_segments = segments, .key_segments = segments, .prefix = {}});
+  const Context stack = context.sowing(spec_.sows.stack);
+  stack.sow("encoder/embedder/output", x);
   Tensor y = ops::dropout(x, input_dropout_(context));  // [batch, length, embed]
-  const Tensor token_mask = masks_padding_ ? segments : Tensor();
-  for (size_t i = 0; i < layers_.size(); ++i)
-    y = run_layer(remat_, {y}, context, [=, this](const Tensors& in, LayerRouting* routing) {
-      return layers_[i](in[0], mask, token_mask, table_of(relative_biases_, i), context, routing);
+  const Tensor token_mask = spec_.masks_padding() ? segments : Tensor();
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const Context inner = context.sowing(spec_.layer_sows(static_cast<int64_t>(i)));
+    y = run_layer(remat_, {y}, inner, [=, this](const Tensors& in, LayerRouting* routing) {
+      return layers_[i](in[0], mask, token_mask, table_of(relative_biases_, i), inner, routing);
     });
-  return masked(ops::dropout(encoder_norm_(y), output_dropout_(context)), token_mask);
+    sow_layer(inner, spec_, static_cast<int64_t>(i), y);
+  }
+  y = masked(ops::dropout(encoder_norm_(y), output_dropout_(context)), token_mask);
+  stack.sow("encoder/final_encoder_outputs", y);
+  return y;
 }
 
 DecoderLayer::DecoderLayer(const Scope& scope, const LayerConfig& config, bool cross_attention,
@@ -291,7 +308,8 @@ Tensor FusedParallelLayer::operator()(const Tensor& x, const ops::AttentionMask&
 }
 
 Decoder::Decoder(const Scope& scope, const StackSpec& spec, Remat remat)
-    : input_dropout_(scope, "input_dropout",
+    : spec_(spec),
+      input_dropout_(scope, "input_dropout",
                      flax_name(spec.layer, !spec.cross_attention, "input_dropout", 0), spec.layer),
       output_dropout_(scope, "output_dropout",
                       flax_name(spec.layer, !spec.cross_attention, "output_dropout", 1),
@@ -317,22 +335,27 @@ Tensor Decoder::operator()(const Tensor& x, const Tensor& encoded,
                            const ops::AttentionMask& self_mask,
                            const ops::AttentionMask& cross_mask, const Tensor& token_mask,
                            const Context& context) const {
+  const Context stack = context.sowing(spec_.sows.stack);
+  stack.sow("decoder/embedder/output", x);
   Tensor y = ops::dropout(x, input_dropout_(context));  // [batch, length, embed]
-  for (size_t i = 0; i < layers_.size(); ++i)
-    y = run_layer(remat_, {y, encoded}, context,
-                  [=, this](const Tensors& in, LayerRouting* routing) {
-                    const Tensor bias = table_of(relative_biases_, i);
-                    return std::visit(
-                        [&]<class Layer>(const Layer& layer) {
-                          if constexpr (std::is_same_v<Layer, DecoderLayer>)
-                            return layer(in[0], in[1], self_mask, cross_mask, token_mask, bias,
-                                         context, routing);
-                          else
-                            return layer(in[0], self_mask, bias, context);
-                        },
-                        layers_[i]);
-                  });
-  return masked(ops::dropout(decoder_norm_(y), output_dropout_(context)), token_mask);
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const Context inner = context.sowing(spec_.layer_sows(static_cast<int64_t>(i)));
+    y = run_layer(remat_, {y, encoded}, inner, [=, this](const Tensors& in, LayerRouting* routing) {
+      const Tensor bias = table_of(relative_biases_, i);
+      return std::visit(
+          [&]<class Layer>(const Layer& layer) {
+            if constexpr (std::is_same_v<Layer, DecoderLayer>)
+              return layer(in[0], in[1], self_mask, cross_mask, token_mask, bias, inner, routing);
+            else
+              return layer(in[0], self_mask, bias, inner);
+          },
+          layers_[i]);
+    });
+    sow_layer(inner, spec_, static_cast<int64_t>(i), y);
+  }
+  y = masked(ops::dropout(decoder_norm_(y), output_dropout_(context)), token_mask);
+  stack.sow("decoder/pre_logits_layer", y);
+  return y;
 }
 
 Transformer::Transformer(const Scope& scope, const T5Config& config)
@@ -351,6 +374,7 @@ Transformer::Transformer(const Scope& scope, const T5Config& config)
 
 Tensor Transformer::encode(const Tensor& tokens, const Tensor& segments,
                            const Context& context) const {
+  context.sowing(spec_.encoder->sows.stack).sow("encoder/input_tokens_ids", tokens);
   return encoder_(ops::embed(tokens, encoder_embedding_), segments, context);
 }
 

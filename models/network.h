@@ -24,6 +24,7 @@ struct T5Config : LayerConfig {
   std::string remat_policy = "none";           // as T5X's; see Remat
   SparseStack sparse_encoder, sparse_decoder;  // layers that are mixtures of experts
   bool separate_embeddings = false;            // flaxformer: encoder and decoder have a table each
+  Sows encoder_sows, decoder_sows;
 };
 
 /// Throws a usage error that begins with the field's name unless the network can have these sizes, rates and names.
@@ -37,6 +38,7 @@ struct TransformerConfig : LayerConfig {
   bool logits_via_embedding = false;
   std::string remat_policy = "none";
   SparseStack sparse;
+  Sows sows;
 };
 void check(const TransformerConfig& config);
 
@@ -66,6 +68,7 @@ class FeedForward {
 
  private:
   struct ExtraMlp {
+    std::string sown;  // name of what the layer makes before it
     RmsNorm norm;
     MlpBlock mlp;
     DropoutPlace dropout;
@@ -95,12 +98,12 @@ class Encoder {
   Tensor operator()(const Tensor& x, const Tensor& segments, const Context& context) const;
 
  private:
+  StackSpec spec_;
   DropoutPlace input_dropout_, output_dropout_;
   std::vector<Param> relative_biases_;  // one for all layers, or one a layer
   std::deque<EncoderLayer> layers_;
   RmsNorm encoder_norm_;
   Remat remat_;
-  bool masks_padding_;
 };
 
 struct DecoderLayer {
@@ -156,6 +159,7 @@ class Decoder {
                     const Context& context) const;
 
  private:
+  StackSpec spec_;
   DropoutPlace input_dropout_, output_dropout_;
   std::vector<Param> relative_biases_;  // one for all layers, or one a layer
   std::deque<std::variant<DecoderLayer, ParallelLayer, FusedParallelLayer>> layers_;

@@ -14,11 +14,13 @@ ModelSpec spec_of(const T5Config& config) {
           .encoder = StackSpec{.layer = config,
                                .num_layers = config.num_encoder_layers,
                                .is_encoder = true,
-                               .sparse = config.sparse_encoder},
+                               .sparse = config.sparse_encoder,
+                               .sows = config.encoder_sows},
           .decoder = {.layer = config,
                       .num_layers = config.num_decoder_layers,
                       .cross_attention = true,
-                      .sparse = config.sparse_decoder}};
+                      .sparse = config.sparse_decoder,
+                      .sows = config.decoder_sows}};
 }
 
 ModelSpec spec_of(const TransformerConfig& config, bool inputs_bidirectional_attention) {
@@ -26,7 +28,10 @@ ModelSpec spec_of(const TransformerConfig& config, bool inputs_bidirectional_att
           .dtype = config.dtype,
           .logits_via_embedding = config.logits_via_embedding,
           .inputs_bidirectional_attention = inputs_bidirectional_attention,
-          .decoder = {.layer = config, .num_layers = config.num_layers, .sparse = config.sparse}};
+          .decoder = {.layer = config,
+                      .num_layers = config.num_layers,
+                      .sparse = config.sparse,
+                      .sows = config.sows}};
 }
 
 void check_t5x_dropout(const ModelSpec& spec) {

@@ -16,12 +16,19 @@ struct T5Config;
 struct TransformerConfig;
 
 /// Layers that follow one another, and the norm behind them.
+/// gin: sow_intermediates of flaxformer's stacks and layers: whether score_batch.return_intermediates has what they make.
+struct Sows {
+  bool stack = false, dense_layers = false, sparse_layers = false;
+  bool any() const { return stack || dense_layers || sparse_layers; }
+};
+
 struct StackSpec {
   LayerConfig layer{};  // sizes, attention, gate, relative position bias
   int64_t num_layers = 0;
   bool is_encoder = false;       // attends both ways
   bool cross_attention = false;  // to an encoder's output
   SparseStack sparse{};          // which layers are mixtures of experts
+  Sows sows{};
 
   /// Of its parameters: "encoder" or "decoder".
   std::string scope() const { return is_encoder ? "encoder" : "decoder"; }
@@ -32,6 +39,9 @@ struct StackSpec {
   /// Null: layer i is dense.
   const SparseStack* sparse_at(int64_t i) const {
     return sparse.is_sparse(i, num_layers) ? &sparse : nullptr;
+  }
+  bool layer_sows(int64_t i) const {
+    return sparse_at(i) != nullptr ? sows.sparse_layers : sows.dense_layers;
   }
 };
 
@@ -59,6 +69,7 @@ struct ModelSpec {
   bool has_experts() const {
     return decoder.has_experts() || (encoder.has_value() && encoder->has_experts());
   }
+  bool sows() const { return decoder.sows.any() || (encoder.has_value() && encoder->sows.any()); }
   int64_t emb_dim() const { return decoder.layer.emb_dim; }
   /// What logits of tied embeddings are multiplied by.
   double logit_scale() const;

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "apps/infer/inference_files.h"
+#include "apps/infer/intermediates.h"
 #include "apps/input/run_vocabularies.h"
 #include "apps/input/same_data.h"
 #include "apps/model/checkpoint_parameters.h"
@@ -30,7 +31,11 @@ class Answerer {
   Answerer(const InferenceConfig& config, const std::shared_ptr<const CheckpointReader>& checkpoint,
            SharedMemoryGroup* ranks, bool leads)
       : config_(config),
-        weights_(config.restore.fallback_seed
+        returns_intermediates_(config.mode == "score" && config.model->config != nullptr &&
+                               config.model->config->arguments(config.model->name + ".score_batch")
+                                   .get<bool>("return_intermediates")),
+        sows_(returns_intermediates_ && config.model->model->spec().sows()),
+        weights_(config.restore.fallback_seed || sows_
                      ? weights_of(config.weights, checkpoint)
                      : weights_to_generate(config.weights, checkpoint, ranks)) {
     weights_.ranks = ranks;
@@ -41,22 +46,26 @@ class Answerer {
     const std::string warning = initialized_text(
         load_for(weights_, *checkpoint, *config.model->model, config.restore.fallback_seed));
     if (leads) fmt::print(stderr, "{}", warning);
+    if (sows_) return;  // what parts of a network make is the model's own to say
     predictor_.emplace(*config.model, config.decode, weights_);
     if (!Device::current().is_cpu()) drop_packed(*config.model->model, weights_);
-    if (config.mode == "score" && config.model->config != nullptr)
-      returns_intermediates_ = config.model->config->arguments(config.model->name + ".score_batch")
-                                   .get<bool>("return_intermediates");
   }
   WeightType weights() const { return weights_.type; }
 
   std::vector<data::Inference> answer(const data::Batch& batch, Key key) const {
     std::vector<data::Inference> answers(static_cast<size_t>(batch.rows));
     if (config_.mode == "score") {
-      const BaseModel::TokenScores tokens = predictor_->score(batch.features);
+      SownValues sown;
+      const BaseModel::TokenScores tokens =
+          sows_ ? config_.model->model->score_tokens(batch.features, &sown)
+                : predictor_->score(batch.features);
       const std::vector<double> scores = tokens.sums();
+      std::optional<Intermediates> intermediates;
+      if (returns_intermediates_)
+        intermediates.emplace(config_.model->model->spec(), batch.features, tokens, sown);
       for (size_t i = 0; i < answers.size(); ++i) {
         answers[i].score = scores[i];
-        if (returns_intermediates_) answers[i].aux["decoder"] = intermediates(batch, tokens, i);
+        if (intermediates) answers[i].aux = intermediates->of_row(i);
       }
       return answers;
     }
@@ -83,31 +92,9 @@ class Answerer {
     return inference;
   }
 
-  /// What T5X's score_batch adds to what its network sows: each value in a list, as Flax has them.
-  static data::Fields intermediates(const data::Batch& batch, const BaseModel::TokenScores& tokens,
-                                    size_t row) {
-    const auto of_row = [&](const auto values) {
-      const size_t length = values.size() / static_cast<size_t>(tokens.scores.shape[0]);
-      data::Answers list;
-      for (const auto x : values.subspan(row * length, length)) {
-        if constexpr (std::is_same_v<decltype(x), const float>)
-          list.emplace_back(static_cast<double>(x));
-        else
-          list.emplace_back(static_cast<int64_t>(x));
-      }
-      return data::Answers{list};
-    };
-    const auto given = batch.features.find("decoder_loss_weights");
-    const bool whole = given != batch.features.end() && given->second.dtype == DType::i32;
-    return {{"target_tokens", of_row(batch.features.at("decoder_target_tokens").as<int32_t>())},
-            {"loss_weights", whole ? of_row(given->second.as<int32_t>())
-                                   : of_row(std::as_const(tokens.weights).as<float>())},
-            {"token_scores", of_row(std::as_const(tokens.scores).as<float>())}};
-  }
-
   const InferenceConfig& config_;
+  const bool returns_intermediates_, sows_;
   Weights weights_;
-  bool returns_intermediates_ = false;
   std::optional<Predictor> predictor_;
 };
 

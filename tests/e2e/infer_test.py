@@ -177,6 +177,32 @@ def test_intermediates_of_scores_are_t5xs(folder):
         assert abs(sum(scores) - line["score"]) < 1e-4 and all((score < 0) == (w > 0) for score, w in zip(scores, weights))
 
 
+def test_what_flaxformers_layers_sow_is_beside_scores(folder):
+    quintet(*e2e.switch(folder / "run", 3))
+    file = questions(folder, 5)
+    more = [f"--input={file}", "--mode=score", "--batch_size=4"]
+    method = "--gin.models.MoeEncoderDecoderModel.score_batch.return_intermediates=True"
+    sows = [f"--gin.moe_architecture.{name}.sow_intermediates=True" for name in ("SparseEncoder", "SparseDecoderLayer")]
+    plain, _ = infer(folder, folder / "run", "plain", *more)
+    bound, _ = infer(folder, folder / "run", "bound", *more, method, *sows)
+    for without, line in zip(lines(one_result(plain, "score")), lines(one_result(bound, "score"))):
+        encoder, decoder = line["aux"]["encoder"], line["aux"]["decoder"]
+        assert abs(line["score"] - without["score"]) < 1e-4, (line["score"], without["score"])
+        assert set(encoder) == {"embedder", "final_encoder_outputs", "input_tokens_ids"}, set(encoder)
+        (ids,), (outputs,) = encoder["input_tokens_ids"], encoder["final_encoder_outputs"]
+        assert bytes(token - 3 for token in ids[:ids.index(1)]).decode() == line["inputs"]["inputs_pretokenized"], ids
+        assert len(outputs) == len(ids) and any(outputs[0]) and not any(outputs[-1]), outputs  # padding leaves as zeros
+        layers = {name for name in decoder if name.startswith("layers_")}
+        assert layers == {"layers_0"} and set(decoder["layers_0"]) == {"activations"}, decoder.keys()
+    # None is asked for without the method's argument.
+    asked, _ = infer(folder, folder / "run", "asked", *more, *sows)
+    assert "aux" not in lines(one_result(asked, "score"))[0]
+    ranks = subprocess.run(["mpirun", "-n", "2", "--oversubscribe", "--allow-run-as-root", QUINTET, "infer", f"--model_dir={folder / 'run'}",
+                            f"--output_dir={folder / 'ranks'}", *more, method, *sows], capture_output=True, text=True, timeout=100)
+    assert ranks.returncode == 0, ranks.stderr
+    assert one_result(folder / "ranks", "score").read_bytes() == one_result(bound, "score").read_bytes()
+
+
 def chunks(out):
     """How many chunks are written so far; the folder may get its last name meanwhile."""
     try:

@@ -158,9 +158,8 @@ std::vector<Row> rows_of_structure() {
        "layer_norm.T5LayerNorm is this network's", is_named(kNorm)},
       {kLayers, "shared_relative_position_bias", kRefused,
        "bind shared_relative_position_bias_factory of the stack"},
-      {joined(kLayers, kStacks), "sow_intermediates", kWarned, "nothing is kept of a step",
+      {kStacks, "capture_gradients", kWarned, "T5X's methods make no gradients of inputs",
        is_one_of({false})},
-      {kStacks, "capture_gradients", kWarned, "nothing is kept of a step", is_one_of({false})},
       {kStacks, "position_embedder_factory", kRefused, "positions are relative"},
       {kStacks, "shared_token_embedder", kRefused,
        "bind shared_token_embedder_factory of t5_architecture.EncoderDecoder, or the stack's "
