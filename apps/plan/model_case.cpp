@@ -17,9 +17,11 @@ struct Size {
   int64_t emb_dim, num_heads, mlp_dim, num_layers;
   int64_t vocab_size = kVocabulary;
   std::vector<std::string> activations = {"gelu", "linear"};
+  int64_t num_experts = 0;  // of every other layer
 };
 // T5 1.1's published sizes (arXiv:2002.05202 and t5x/examples/t5/t5_1_1); heads are 64 wide. Those of
-// Megatron-LM's tests (tests/functional_tests/test_cases/t5), whose runs are published.
+// Megatron-LM's tests (tests/functional_tests/test_cases/t5), whose runs are published. Switch Transformers as those
+// that Google published with 8 and 64 experts (arXiv:2101.03961).
 const std::map<std::string, Size> kSizes = {
     {"t5_1_1_tiny", {8, 4, 16, 2}},
     {"t5_1_1_small", {512, 6, 1024, 8}},
@@ -27,6 +29,9 @@ const std::map<std::string, Size> kSizes = {
     {"t5_1_1_large", {1024, 16, 2816, 24}},
     {"t5_1_1_xl", {2048, 32, 5120, 24}},
     {"t5_1_1_xxl", {4096, 64, 10240, 24}},
+    {"switch_tiny", {8, 4, 16, 2, kVocabulary, {"relu"}, 4}},
+    {"switch_base_8", {768, 12, 3072, 12, kVocabulary, {"relu"}, 8}},
+    {"switch_base_64", {768, 12, 3072, 12, kVocabulary, {"relu"}, 64}},
     {"megatron_t5_220m", {768, 12, 3072, 12, kMegatronVocabulary, {"gelu"}}},
     {"megatron_t5_11b", {4096, 64, 10240, 24, kMegatronVocabulary, {"gelu"}}},
 };
@@ -35,8 +40,10 @@ const std::map<std::string, Size> kSizes = {
 
 void add_model_flags(CLI::App& app, ModelCase& options, bool trains) {
   const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 40);
-  app.add_option("--model", options.model,
-                 "t5_1_1_tiny, _small, _base, _large, _xl or _xxl; plan: instead of gin files");
+  app.add_option(
+      "--model", options.model,
+      "t5_1_1_tiny, _small, _base, _large, _xl or _xxl; switch_base_8 or _64; plan: instead "
+      "of gin files");
   app.add_option("--batch", options.batch, "sequences per step")->check(positive);
   app.add_option("--inputs", options.inputs, "tokens per input")->check(positive);
   app.add_option("--targets", options.targets, "tokens per target")->check(positive);
@@ -55,12 +62,20 @@ T5Config published_model_config(const std::string& name, const std::string& dtyp
   config.vocab_size = found->second.vocab_size;
   config.emb_dim = found->second.emb_dim;
   config.num_heads = found->second.num_heads;
-  config.head_dim = name == "t5_1_1_tiny" ? 3 : 64;
+  config.head_dim = name.ends_with("_tiny") ? 3 : 64;
   config.mlp_dim = found->second.mlp_dim;
   config.num_encoder_layers = config.num_decoder_layers = found->second.num_layers;
   config.mlp_activations = found->second.activations;
   config.dropout_rate = 0;
   config.dtype = dtype;
+  if (found->second.num_experts > 0)
+    config.sparse_encoder =
+        config.sparse_decoder = {.num_sparse_layers = found->second.num_layers / 2,
+                                 .moe = {.num_experts = found->second.num_experts,
+                                         .train_capacity_factor = 1.25,
+                                         .eval_capacity_factor = 2,
+                                         .mlp_dim = found->second.mlp_dim,
+                                         .activations = found->second.activations}};
   return config;
 }
 

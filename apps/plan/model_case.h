@@ -26,7 +26,7 @@ struct ModelCase {
 /// --model, --batch, --inputs, --targets; if it `trains`, --fp8.
 void add_model_flags(CLI::App& app, ModelCase& options, bool trains = true);
 
-/// Sizes of t5_1_1_{tiny,small,base,large,xl,xxl} and of published runs, without dropout; an unknown name is a usage error.
+/// Sizes of t5_1_1_{tiny,small,base,large,xl,xxl}, switch_base_{8,64} and of published runs, without dropout; an unknown name is a usage error.
 T5Config published_model_config(const std::string& name, const std::string& dtype = "float32");
 
 /// Ids from 3 to the vocabulary's size, spread out.

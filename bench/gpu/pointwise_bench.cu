@@ -6,21 +6,13 @@
 // A line a measurement: {"name", "ms" (median), "gb_s", "of_copy"}. Bytes are those that a perfect
 // kernel moves: every operand once.
 
-#include <cuda_runtime.h>
-
-#include <algorithm>
-#include <cstdio>
 #include <cstdlib>
-#include <functional>
-#include <string>
-#include <vector>
 
+#include "bench/gpu/memory_bench.cuh"
 #include "kernels/cast/cast_gpu.h"
 #include "kernels/cross_entropy/cross_entropy_gpu.h"
 #include "kernels/cross_entropy/rows.cuh"
-#include "kernels/device.h"
 #include "kernels/dropout/dropout_gpu.h"
-#include "kernels/elementwise/elementwise_gpu.h"
 #include "kernels/embed/embed_gpu.h"
 #include "kernels/mlp/mlp.h"
 #include "kernels/mlp/mlp_gpu.h"
@@ -28,145 +20,14 @@
 #include "kernels/moe/route.h"
 #include "kernels/optimizers/optimizers_gpu.h"
 #include "kernels/rms_norm/rms_norm_gpu.h"
-#include "kernels/simt/cuda_check.h"
 #include "kernels/simt/host/gemm.h"
-#include "runtime/device/devices.h"
 
-namespace quintet {
+namespace quintet::bench {
 namespace {
 
-struct Options {
-  std::string device = "cuda", only;
-  bool tiny = false;
-  int runs = 20;
-};
-
-/// An array on the device: uniform numbers, or all `value`.
-class Array {
- public:
-  Array(std::vector<int64_t> sizes, DType dtype, float value = 0.5f)
-      : sizes_(std::move(sizes)), dtype_(dtype) {
-    buffer_ = Device::current().memory().allocate(std::max<int64_t>(bytes(), 1));
-    if (dtype == DType::f32 || dtype == DType::bf16)
-      cuda::fill_gpu(view(), value, Device::current().stream());
-  }
-  View view() const {
-    View v = View::of(reinterpret_cast<float*>(buffer_.get()), sizes_);
-    v.dtype = dtype_;
-    return v;
-  }
-  template <typename T>
-  T* data() const {
-    return reinterpret_cast<T*>(buffer_.get());
-  }
-  int64_t elements() const {
-    int64_t n = 1;
-    for (int64_t s : sizes_) n *= s;
-    return n;
-  }
-  int64_t bytes() const { return elements() * size_of(dtype_); }
-  /// Numbers that differ: a pattern of `period` ones repeated, made on the host once.
-  Array& vary(float low, float high) {
-    constexpr int64_t kPeriod = 1 << 20;
-    std::vector<float> numbers(static_cast<size_t>(std::min(kPeriod, elements())));
-    uint32_t state = 12345;
-    for (float& x : numbers) {
-      state = state * 1664525u + 1013904223u;
-      x = low + (high - low) * static_cast<float>(state >> 8) / 16777216.0f;
-    }
-    std::vector<uint16_t> halves(numbers.size());
-    for (size_t i = 0; i < numbers.size(); ++i) halves[i] = bfloat16(numbers[i]).bits;
-    const void* from =
-        dtype_ == DType::f32 ? static_cast<const void*>(numbers.data()) : halves.data();
-    for (int64_t at = 0; at < elements(); at += kPeriod) {
-      const int64_t n = std::min(kPeriod, elements() - at);
-      Device::current().copy_in(buffer_.get() + at * size_of(dtype_), from, n * size_of(dtype_));
-    }
-    Device::current().synchronize();
-    return *this;
-  }
-  Array& ids(int64_t below, bool skewed) {
-    std::vector<int32_t> numbers(static_cast<size_t>(elements()));
-    uint64_t state = 777;
-    for (int32_t& x : numbers) {
-      state = state * 6364136223846793005ULL + 1442695040888963407ULL;
-      double u = static_cast<double>(state >> 40) / 16777216.0;
-      if (skewed) u = u * u * u * u;  // the first words are frequent
-      x = static_cast<int32_t>(u * static_cast<double>(below));
-    }
-    Device::current().copy_in(buffer_.get(), numbers.data(), bytes());
-    Device::current().synchronize();
-    return *this;
-  }
-
- private:
-  std::vector<int64_t> sizes_;
-  DType dtype_;
-  Buffer buffer_;
-};
-
-class Bench {
- public:
-  explicit Bench(const Options& options) : options_(options) {
-    stream_ = static_cast<cudaStream_t>(Device::current().stream().handle);
-    check_cuda(cudaEventCreate(&start_), "event");
-    check_cuda(cudaEventCreate(&stop_), "event");
-  }
-  bool wants(const std::string& name) const {
-    return options_.only.empty() || name.find(options_.only) != std::string::npos;
-  }
-  /// Median time of `body`, after two runs that are not counted. Operands of a run lie in
-  /// second-level cache only if they fit it: 60 MB on an H200, which a flush before each run
-  /// empties.
-  double measure(const std::string& name, double bytes, const std::function<void()>& body) {
-    if (!wants(name) && name != "copy") return 0;
-    if (flush_ == nullptr)
-      flush_ = std::make_unique<Array>(std::vector<int64_t>{int64_t{1} << 26}, DType::f32);
-    std::vector<float> times;
-    for (int run = -2; run < options_.runs; ++run) {
-      cuda::fill_gpu(flush_->view(), 0, Device::current().stream());
-      check_cuda(cudaEventRecord(start_, stream_), "event");
-      body();
-      check_cuda(cudaEventRecord(stop_, stream_), "event");
-      check_cuda(cudaEventSynchronize(stop_), name.c_str());
-      float ms = 0;
-      check_cuda(cudaEventElapsedTime(&ms, start_, stop_), "event");
-      if (run >= 0) times.push_back(ms);
-    }
-    Device::current().synchronize();
-    std::sort(times.begin(), times.end());
-    const double ms = static_cast<double>(times[times.size() / 2]), rate = bytes / ms * 1e-6;
-    if (name == "copy") copy_ = rate;
-    std::printf("{\"name\": \"%s\", \"ms\": %.4f, \"gb_s\": %.0f, \"of_copy\": %.3f}\n",
-                name.c_str(), ms, rate, copy_ == 0 ? 0 : rate / copy_);
-    std::fflush(stdout);
-    return ms;
-  }
-  const Options& options() const { return options_; }
-
- private:
-  Options options_;
-  cudaStream_t stream_;
-  cudaEvent_t start_{}, stop_{};
-  double copy_ = 0;
-  std::unique_ptr<Array> flush_;
-};
-
 constexpr DType kBf16 = DType::bf16, kF32 = DType::f32;
-Stream stream() { return Device::current().stream(); }
 
-void bench_copy(Bench& bench) {
-  const int64_t bytes = bench.options().tiny ? 1 << 20 : int64_t{1} << 30;
-  const Array a({bytes / 4}, kF32), b({bytes / 4}, kF32);
-  bench.measure("copy", 2.0 * static_cast<double>(bytes), [&] {
-    check_cuda(
-        cudaMemcpyAsync(b.data<float>(), a.data<float>(), static_cast<size_t>(bytes),
-                        cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(stream().handle)),
-        "copy");
-  });
-}
-
-void bench_norms(Bench& bench) {
+void bench_norms(MemoryBench& bench) {
   const int64_t rows = bench.options().tiny ? 64 : 20480;
   for (int64_t d : {512, 768, 1024, 2048, 4096}) {
     if (!bench.wants("rms_norm")) return;
@@ -182,26 +43,26 @@ void bench_norms(Bench& bench) {
     dropout.set("broadcast_dim", int64_t{-2});
     const auto name = [&](const char* what) { return fmt::format("{} {}x{}", what, rows, d); };
     const std::vector<View> in{x.view(), scale.view()}, y{out.view()};
-    bench.measure(name("rms_norm"), 2 * one, [&] { cuda::rms_norm_gpu(in, y, attrs, stream()); });
+    bench.measure(name("rms_norm"), 2 * one, [&] { QT_GPU::rms_norm_gpu(in, y, attrs, stream()); });
     const std::vector<View> gin{x.view(), scale.view(), dy.view()}, gout{out.view(), dscale.view()};
     bench.measure(name("rms_norm_grad"), 3 * one,
-                  [&] { cuda::rms_norm_grad_gpu(gin, gout, attrs, stream()); });
+                  [&] { QT_GPU::rms_norm_grad_gpu(gin, gout, attrs, stream()); });
     const std::vector<View> ain{x.view(), dy.view(), scale.view()}, aout{sum.view(), out.view()};
     bench.measure(name("add_rms_norm"), 4 * one,
-                  [&] { cuda::add_rms_norm_gpu(ain, aout, attrs, stream()); });
+                  [&] { QT_GPU::add_rms_norm_gpu(ain, aout, attrs, stream()); });
     bench.measure(name("add_rms_norm_dropout"), 4 * one,
-                  [&] { cuda::add_rms_norm_gpu(ain, aout, dropout, stream()); });
+                  [&] { QT_GPU::add_rms_norm_gpu(ain, aout, dropout, stream()); });
     const std::vector<View> bin{x.view(), scale.view(), dy.view(), more.view()};
     const std::vector<View> bout{out.view(), View::none(), dscale.view()};
     bench.measure(name("add_rms_norm_grad"), 4 * one,
-                  [&] { cuda::add_rms_norm_grad_gpu(bin, bout, attrs, stream()); });
+                  [&] { QT_GPU::add_rms_norm_grad_gpu(bin, bout, attrs, stream()); });
     const std::vector<View> dout{out.view(), sum.view(), dscale.view()};
     bench.measure(name("add_rms_norm_grad_dropout"), 5 * one,
-                  [&] { cuda::add_rms_norm_grad_gpu(bin, dout, dropout, stream()); });
+                  [&] { QT_GPU::add_rms_norm_grad_gpu(bin, dout, dropout, stream()); });
   }
 }
 
-void bench_elementwise(Bench& bench) {
+void bench_elementwise(MemoryBench& bench) {
   const int64_t rows = bench.options().tiny ? 64 : 20480, d = 1024;
   Array x({rows / 512 + 1, 512, d}, kBf16), y({rows / 512 + 1, 512, d}, kBf16);
   const Array z({rows / 512 + 1, 512, d}, kBf16), sum({x.elements()}, kF32);
@@ -209,19 +70,20 @@ void bench_elementwise(Bench& bench) {
   const double one = static_cast<double>(x.bytes());
   const std::vector<View> two{x.view(), y.view()}, first{x.view()}, out{z.view()};
   Attrs attrs{{"rate", 0.1}, {"key0", int64_t{1}}, {"key1", int64_t{2}}};
-  bench.measure("add", 3 * one, [&] { cuda::add_gpu(two, out, {}, stream()); });
+  bench.measure("add", 3 * one, [&] { QT_GPU::add_gpu(two, out, {}, stream()); });
   bench.measure("scale", 2 * one, [&] {
-    cuda::scale_gpu(first, out, {{"factor", 0.5}}, stream());
+    QT_GPU::scale_gpu(first, out, {{"factor", 0.5}}, stream());
   });
-  bench.measure("dropout_each", 2 * one, [&] { cuda::dropout_gpu(first, out, attrs, stream()); });
+  bench.measure("dropout_each", 2 * one, [&] { QT_GPU::dropout_gpu(first, out, attrs, stream()); });
   attrs.set("broadcast_dim", int64_t{-2});
-  bench.measure("dropout_shared", 2 * one, [&] { cuda::dropout_gpu(first, out, attrs, stream()); });
-  bench.measure("add_dropout_shared", 3 * one, [&] { cuda::add_gpu(two, out, attrs, stream()); });
+  bench.measure("dropout_shared", 2 * one,
+                [&] { QT_GPU::dropout_gpu(first, out, attrs, stream()); });
+  bench.measure("add_dropout_shared", 3 * one, [&] { QT_GPU::add_gpu(two, out, attrs, stream()); });
   bench.measure("accumulate_bf16", 5 * one,
-                [&] { cuda::accumulate_gpu(sum.view(), x.view(), stream()); });
+                [&] { QT_GPU::accumulate_gpu(sum.view(), x.view(), stream()); });
 }
 
-void bench_embed(Bench& bench) {
+void bench_embed(MemoryBench& bench) {
   if (!bench.wants("embed")) return;
   const int64_t tokens = bench.options().tiny ? 64 : 20480, v = bench.options().tiny ? 100 : 32128,
                 d = 1024;
@@ -232,16 +94,16 @@ void bench_embed(Bench& bench) {
     ids.ids(v, skewed);
     const std::string end = skewed ? "_skewed" : "";
     const std::vector<View> in{ids.view(), table.view()}, out{y.view()};
-    bench.measure("embed" + end, 2 * rows, [&] { cuda::embed_gpu(in, out, {}, stream()); });
+    bench.measure("embed" + end, 2 * rows, [&] { QT_GPU::embed_gpu(in, out, {}, stream()); });
     const std::vector<View> gin{ids.view(), y.view()}, gout{dtable.view()};
     bench.measure("embed_grad" + end, rows + static_cast<double>(dtable.bytes()),
-                  [&] { cuda::embed_grad_gpu(gin, gout, {}, stream()); });
+                  [&] { QT_GPU::embed_grad_gpu(gin, gout, {}, stream()); });
   }
 }
 
 /// Forward and backward, all gradients of weights included: by the faster variant and, "unfused", by
 /// cuBLASLt's products with the activations in between.
-void bench_mlp(Bench& bench, int64_t rows, int64_t e, int64_t f) {
+void bench_mlp(MemoryBench& bench, int64_t rows, int64_t e, int64_t f) {
   Array x({rows, e}, kBf16), w0({e, f}, kBf16), w1({e, f}, kBf16), wo({f, e}, kBf16);
   const Array y({rows, f}, kBf16), h0({rows, f}, kBf16), h1({rows, f}, kBf16), z({rows, e}, kBf16),
       dx({rows, e}, kBf16), dw0({e, f}, kF32), dw1({e, f}, kF32), dwo({f, e}, kF32);
@@ -252,18 +114,18 @@ void bench_mlp(Bench& bench, int64_t rows, int64_t e, int64_t f) {
   std::vector<View> gin = in;
   gin.insert(gin.end(), {h0.view(), h1.view(), z.view()});
   const std::vector<View> gout{dx.view(), dw0.view(), dw1.view(), y.view()};
-  const auto forward = [&] { cuda::mlp_gpu(in, out, attrs, stream()); };
+  const auto forward = [&] { QT_GPU::mlp_gpu(in, out, attrs, stream()); };
   const auto backward = [&] {
-    cuda::mlp_grad_gpu(gin, gout, attrs, stream());
-    cuda::simt::gemm(stream(), {.m = f,
-                                .n = e,
-                                .k = rows,
-                                .a = y.data<void>(),
-                                .b = z.data<void>(),
-                                .c = dwo.data<void>(),
-                                .type = kBf16,
-                                .c_type = kF32,
-                                .a_transposed = true});
+    QT_GPU::mlp_grad_gpu(gin, gout, attrs, stream());
+    QT_GPU::simt::gemm(stream(), {.m = f,
+                                  .n = e,
+                                  .k = rows,
+                                  .a = y.data<void>(),
+                                  .b = z.data<void>(),
+                                  .c = dwo.data<void>(),
+                                  .type = kBf16,
+                                  .c_type = kF32,
+                                  .a_transposed = true});
   };
   const double bytes = static_cast<double>(x.bytes() + 3 * w0.bytes() + 3 * y.bytes() + z.bytes());
   const double flops = 6.0 * static_cast<double>(rows) * static_cast<double>(e * f);
@@ -279,7 +141,7 @@ void bench_mlp(Bench& bench, int64_t rows, int64_t e, int64_t f) {
   unsetenv("QUINTET_VARIANT");
 }
 
-void bench_mlps(Bench& bench) {
+void bench_mlps(MemoryBench& bench) {
   if (!bench.wants("mlp")) return;
   if (bench.options().tiny) return bench_mlp(bench, 128, 64, 128);
   bench_mlp(bench, 16384, 1024, 2816);
@@ -290,7 +152,7 @@ void bench_mlps(Bench& bench) {
 
 /// A Switch layer of base size: 64 experts, one choice a token, groups of 4,096. The bounds: 155
 /// GFLOP and 604 MB of weights for the two products.
-void bench_moe(Bench& bench) {
+void bench_moe(MemoryBench& bench) {
   if (!bench.wants("moe")) return;
   const bool tiny = bench.options().tiny;
   const int64_t b = tiny ? 2 : 32, l = tiny ? 32 : 512, e = tiny ? 64 : 768, f = tiny ? 128 : 3072,
@@ -327,29 +189,29 @@ void bench_moe(Bench& bench) {
                                  rows.view(),      choices.view(), offsets.view(),   chosen.view(),
                                  positions.view(), counts.view(),  load.view()};
   const std::vector<View> tokens_and_router{x.view(), router.view()};
-  cuda::route_gpu(tokens_and_router, routed, route, stream());  // what the others work on
-  measure("route", small, cuda::route_gpu, tokens_and_router, routed, route);
-  measure("route_grad", 2 * small, cuda::route_grad_gpu,
+  QT_GPU::route_gpu(tokens_and_router, routed, route, stream());  // what the others work on
+  measure("route", small, QT_GPU::route_gpu, tokens_and_router, routed, route);
+  measure("route_grad", 2 * small, QT_GPU::route_grad_gpu,
           {x.view(), router.view(), logits.view(), chosen.view(), gates.view(), gates.view(),
            auxiliary.view(), z_loss.view()},
           {dx.view(), drouter.view()}, route);
-  measure("dispatch", 2 * small, cuda::dispatch_gpu, {x.view(), rows.view(), choices.view(), none},
-          {packed.view()}, {});
-  measure("combine", 2 * small, cuda::combine_gpu,
+  measure("dispatch", 2 * small, QT_GPU::dispatch_gpu,
+          {x.view(), rows.view(), choices.view(), none}, {packed.view()}, {});
+  measure("combine", 2 * small, QT_GPU::combine_gpu,
           {packed.view(), rows.view(), choices.view(), gates.view()}, {dx.view()}, {});
-  measure("combine_grad_gates", 2 * small, cuda::combine_grad_gates_gpu,
+  measure("combine_grad_gates", 2 * small, QT_GPU::combine_grad_gates_gpu,
           {packed.view(), rows.view(), x.view()}, {gates.view()}, {});
-  measure("experts_in", small + 2 * large + weights, cuda::experts_in_gpu,
+  measure("experts_in", small + 2 * large + weights, QT_GPU::experts_in_gpu,
           {packed.view(), offsets.view(), wi.view(), none}, {y.view(), h.view(), none}, relu, true);
-  measure("experts_out", small + large + weights, cuda::grouped_matmul_gpu,
+  measure("experts_out", small + large + weights, QT_GPU::grouped_matmul_gpu,
           {y.view(), offsets.view(), wo.view()}, {dx.view()}, {}, true);
-  measure("experts_out_grad_x", small + large + weights, cuda::grouped_matmul_t_gpu,
+  measure("experts_out_grad_x", small + large + weights, QT_GPU::grouped_matmul_t_gpu,
           {dx.view(), offsets.view(), wo.view()}, {y.view()}, {}, true);
-  measure("experts_in_grad_w", small + large + 2 * weights, cuda::grouped_matmul_grad_w_gpu,
+  measure("experts_in_grad_w", small + large + 2 * weights, QT_GPU::grouped_matmul_grad_w_gpu,
           {packed.view(), offsets.view(), y.view()}, {dwi.view()}, {}, true);
 }
 
-void bench_cross_entropy(Bench& bench, int64_t tokens, int64_t v, int64_t e) {
+void bench_cross_entropy(MemoryBench& bench, int64_t tokens, int64_t v, int64_t e) {
   if (!bench.wants("cross_entropy")) return;
   const std::string size = fmt::format(" {}x{}", tokens, v);
   Array targets({tokens}, DType::i32);
@@ -361,21 +223,21 @@ void bench_cross_entropy(Bench& bench, int64_t tokens, int64_t v, int64_t e) {
     logits.vary(-8, 8);
     const Array losses({tokens, 3}, kF32), fault({64}, DType::u8);
     Device::current().fill(fault.data<char>(), 0, 64);
-    const cuda::cross_entropy::Rows<cuda::simt::bf16> rows{
-        .logits = logits.data<cuda::simt::bf16>(),
+    const QT_GPU::cross_entropy::Rows<QT_GPU::simt::bf16> rows{
+        .logits = logits.data<QT_GPU::simt::bf16>(),
         .stride = v,
         .vocabulary = static_cast<int32_t>(v),
         .all_columns = static_cast<int32_t>(v),
         .targets = targets.data<int32_t>(),
         .weights = weights.data<float>(),
-        .losses = losses.data<cuda::cross_entropy::TokenLoss>(),
+        .losses = losses.data<QT_GPU::cross_entropy::TokenLoss>(),
         .log_probabilities = nullptr,
         .has_gradient = true,
         .first_token = 0,
         .fault = fault.data<FaultSlot>(),
         .rule = {1, 0, 0, 1e-4f}};
     bench.measure("cross_entropy_rows" + size, 2.0 * static_cast<double>(logits.bytes()),
-                  [&] { cuda::cross_entropy::process_rows(rows, tokens, stream()); });
+                  [&] { QT_GPU::cross_entropy::process_rows(rows, tokens, stream()); });
   }
   Array x({tokens, e}, kBf16), w({e, v}, kBf16);
   x.vary(-1, 1), w.vary(-0.05f, 0.05f);
@@ -387,7 +249,7 @@ void bench_cross_entropy(Bench& bench, int64_t tokens, int64_t v, int64_t e) {
   const Attrs attrs{{"z_loss", 1e-4}};
   const double ms =
       bench.measure("cross_entropy" + size, 2.0 * 2.0 * static_cast<double>(tokens * v),
-                    [&] { cuda::cross_entropy_gpu(in, out, attrs, stream()); });
+                    [&] { QT_GPU::cross_entropy_gpu(in, out, attrs, stream()); });
   if (ms > 0)
     std::printf("  cross_entropy%s: %.0f TFLOP/s\n", size.c_str(),
                 6.0 * static_cast<double>(tokens) * static_cast<double>(v * e) / ms * 1e-9);
@@ -407,7 +269,7 @@ std::vector<std::vector<int64_t>> t5_large(bool tiny) {
   return shapes;
 }
 
-void bench_optimizers(Bench& bench) {
+void bench_optimizers(MemoryBench& bench) {
   if (!bench.wants("optim")) return;
   const auto shapes = t5_large(bench.options().tiny);
   int64_t total = 0;
@@ -432,7 +294,8 @@ void bench_optimizers(Bench& bench) {
                       mu.data<float>() + at, nu.data<float>() + at, copies.data<uint16_t>() + at,
                       n});
     views.push_back(View::of(gradients.data<float>() + at, shapes[i]));
-    AdafactorGpuArray a{gradients.data<float>() + at, params.data<float>() + at};
+    AdafactorGpuArray a{};
+    a.gradient = gradients.data<float>() + at, a.param = params.data<float>() + at;
     a.copy = copies.data<uint16_t>() + at;
     const bool both = shapes[i].size() == 2 &&
                       std::min(shapes[i][0], shapes[i][1]) >= (bench.options().tiny ? 64 : 128);
@@ -457,18 +320,18 @@ void bench_optimizers(Bench& bench) {
   const double n = static_cast<double>(total);
   const cpu::AdamStep adam{0.9f, 0.1f, 0.999f, 0.001f, 1, 0, 1, 1e-8f, 0, 1e-9f, 0.01f};
   bench.measure("optim_adamw t5_large", 30 * n,
-                [&] { cuda::update_adam_gpu(arrays, adam, {}, nullptr, stream()); });
+                [&] { QT_GPU::update_adam_gpu(arrays, adam, {}, nullptr, stream()); });
   const cpu::LionStep lion{0.9f, 0.1f, 0.99f, 0.01f, 1e-9f, 0.01f};
   bench.measure("optim_lion t5_large", 22 * n,
-                [&] { cuda::update_lion_gpu(arrays, lion, {}, nullptr, stream()); });
+                [&] { QT_GPU::update_lion_gpu(arrays, lion, {}, nullptr, stream()); });
   const AdafactorStep adafactor{
       .learning_rate = 1e-9f, .decay = 0.9f, .mixing = 0.1f, .clipping_threshold = 1.0};
   // Gradient and parameter read once, parameter and copy written once.
   bench.measure("optim_adafactor t5_large", 14 * n,
-                [&] { cuda::update_adafactor_gpu(factored, adafactor, nullptr, {}, stream()); });
+                [&] { QT_GPU::update_adafactor_gpu(factored, adafactor, nullptr, {}, stream()); });
   const Array statistics({static_cast<int64_t>(arrays.size() + 1) * 4}, kF32);
   bench.measure("optim_measure t5_large", 4 * n, [&] {
-    cuda::measure_arrays_gpu(views, statistics.data<ArrayStatistics>(), nullptr, stream());
+    QT_GPU::measure_arrays_gpu(views, statistics.data<ArrayStatistics>(), nullptr, stream());
   });
   std::vector<View> from, to;
   for (const UpdateArrays& a : arrays) {
@@ -476,30 +339,12 @@ void bench_optimizers(Bench& bench) {
     to.push_back(from.back());
     to.back().pointer = a.copy, to.back().dtype = kBf16;
   }
-  bench.measure("optim_cast t5_large", 6 * n, [&] { cuda::cast_gpu(from, to, stream()); });
+  bench.measure("optim_cast t5_large", 6 * n, [&] { QT_GPU::cast_gpu(from, to, stream()); });
 }
 
-Options parse(int argc, char** argv) {
-  Options o;
-  for (int i = 1; i < argc; ++i) {
-    const std::string arg = argv[i];
-    const auto value = [&](const char* name) {
-      const std::string prefix = fmt::format("--{}=", name);
-      return arg.starts_with(prefix) ? arg.substr(prefix.size()) : std::string();
-    };
-    if (arg == "--tiny") o.tiny = true;
-    if (const auto v = value("device"); !v.empty()) o.device = v;
-    if (const auto v = value("only"); !v.empty()) o.only = v;
-    if (const auto v = value("runs"); !v.empty()) o.runs = std::stoi(v);
-  }
-  return o;
-}
-
-void run(int argc, char** argv) {
-  const Options options = parse(argc, argv);
-  std::printf("# %s\n", use_device(options.device).description().c_str());
-  Bench bench(options);
-  bench_copy(bench);
+void run(const Options& options) {
+  std::printf("# %s\n", Device::current().description().c_str());
+  MemoryBench bench(options);
   bench_norms(bench);
   bench_elementwise(bench);
   bench_embed(bench);
@@ -513,14 +358,8 @@ void run(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace quintet
+}  // namespace quintet::bench
 
 int main(int argc, char** argv) {
-  try {
-    quintet::run(argc, argv);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "pointwise_bench: %s\n", error.what());
-    return 1;
-  }
-  return 0;
+  return quintet::bench::run_program(argc, argv, quintet::bench::run);
 }

@@ -110,9 +110,10 @@ def last_words(errors, most=300):
     return " | ".join(said[-3:])[-most:] if said else "no message"
 
 
-def find_program(folder, name):
-    """The program in the folder or in the places below it where a build or a bundle has it."""
-    for place in (".", "bench", "bench/gpu", "bin", "kernels"):
+def find_program(folder, name, device="cuda"):
+    """The program in the folder or in the places below it where a build or a bundle has it; of micro-benchmarks, that for
+    the emulator if the device is."""
+    for place in ("bench/gpu/emulated",) * (device == "emulated") + (".", "bench/gpu", "bin"):
         path = pathlib.Path(folder) / place / name
         if path.is_file() and os.access(path, os.X_OK):
             return path

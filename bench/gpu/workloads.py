@@ -104,8 +104,8 @@ SERVE = [serve_case("base", batch, how) for batch, how in (
 SERVE += [serve_case(size, batch, how, inputs, set="serve_xl") for size, batch, how, inputs in (
     ("xl", 1, "greedy", 128), ("xxl", 1, "greedy", 128), ("xl", 16, "encode", 512), ("xl", 32, "greedy", 128),
     ("xxl", 8, "greedy", 128), ("xl", 8, "greedy", 128))]
-TINY_SERVE = [serve_case("tiny", 2, how, 16, 8) for how in ("greedy", "beam4", "top_p")]
-TINY_SERVE += [serve_case("tiny", 1, "greedy", 16, 8, "serve_xl"), serve_case("tiny", 2, "encode", 24, set="serve_xl")]
+TINY_SERVE = [serve_case("tiny", 2, how, 16, 3) for how in ("greedy", "beam4", "top_p")]
+TINY_SERVE += [serve_case("tiny", 1, "greedy", 16, 3, "serve_xl"), serve_case("tiny", 2, "encode", 24, set="serve_xl")]
 
 
 def kernel_cases(tiny):

@@ -1,7 +1,8 @@
-"""bench/gpu end to end on the CPU at tiny sizes: it needs no GPU and no peers, and says which were not there."""
+"""bench/gpu end to end at tiny sizes, on the CPU and on the emulator: it needs no GPU and no peers, and says which were not there."""
 
 import json
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -91,10 +92,10 @@ def test_a_peer_that_hangs_fails_or_prints_is_recorded(tmp_path):
     assert why is None and lines == [{"case": "go"}], (why, lines)
 
 
-def kit(folder, *flags, expect=0):
+def kit(folder, *flags, expect=0, device="cpu"):
     """The steps that a call of bench/gpu/all ended, {name: result}."""
-    done = subprocess.run([sys.executable, BENCH / "all", QUINTET.rsplit("/", 1)[0], "--tiny", "--device=cpu",
-                           f"--out={folder / 'kit'}", f"--python={fake(folder)}", *flags], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, BENCH / "all", QUINTET.rsplit("/", 1)[0], "--tiny", f"--device={device}",
+                           f"--out={folder / 'kit'}", f"--python={fake(folder)}", *flags], capture_output=True, text=True, timeout=600)
     assert done.returncode == expect, done
     return {line["step"]: line["result"] for line in map(json.loads, done.stdout.splitlines())}
 
@@ -107,6 +108,27 @@ def test_the_kit_goes_on_where_it_was_cut_short(tmp_path):
     assert kit(tmp_path, "--resume", steps) == {"profile": "ok"} and kit(tmp_path, "--resume", steps) == {}
     assert "mlp" in (tmp_path / "kit" / "profile.log").read_text()
     kit(tmp_path, "--steps=all", expect=2)
+
+
+def test_all_of_the_kit_runs_on_the_emulator_and_goes_on_after_a_cut(tmp_path):
+    if not (pathlib.Path(QUINTET).parent / "bench" / "gpu" / "emulated").is_dir():
+        skip("a build without the emulator")
+    first = kit(tmp_path, "--minutes=0.1", device="emulated")
+    assert list(first.values())[-1] == "cut" and "ok" in first.values(), first
+    rest = kit(tmp_path, "--resume", device="emulated")
+    assert not set(rest) & {name for name, result in first.items() if result == "ok"}, (first, rest)
+    listed = subprocess.run([sys.executable, BENCH / "all", "build", "--list"], capture_output=True, text=True).stdout
+    assert set(first) | set(rest) == {line.split()[0] for line in listed.splitlines()}, (first, rest)
+    assert all(result == "ok" or result == "absent" and name in ("sanitizer", "ncu") for name, result in rest.items()), rest
+    lines = [json.loads(line) for line in (tmp_path / "kit" / "measurements.jsonl").read_text().splitlines()]
+    failed = [line for line in lines if "error" in line and not line.get("absent")]
+    assert not failed, failed
+    for program in "attention_bench", "pointwise_bench", "decode_bench":
+        assert any(line.get("program") == program and "ms" in line for line in lines), program
+    distances = [x for line in lines for x in line.get("accuracy", {}).values()]
+    assert len(distances) > 50 and max(distances) < 1e-2, distances  # bfloat16's
+    assert "decode_self" in (tmp_path / "kit" / "report.md").read_text()
+    assert "fp8 backward" in (tmp_path / "kit" / "fp8.log").read_text()
 
 
 def fake(folder):
