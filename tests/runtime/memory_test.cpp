@@ -50,6 +50,50 @@ TEST(Memory, SaysHowMuchWasWantedWhenThereIsNoMore) {
   }
 }
 
+/// Has so many bytes, and counts the blocks it was given back.
+class SmallSource final : public MemorySource {
+ public:
+  explicit SmallSource(int64_t bytes) : left_(bytes) {}
+  void* allocate(int64_t bytes) override {
+    if (bytes > left_) return nullptr;
+    left_ -= bytes;
+    return MemorySource::host().allocate(bytes);
+  }
+  void release(void* pointer, int64_t bytes) override {
+    left_ += bytes;
+    ++released;
+    MemorySource::host().release(pointer, bytes);
+  }
+  std::string name() const override { return "a small memory"; }
+  int released = 0;
+
+ private:
+  int64_t left_;
+};
+
+TEST(MemoryArena, LacksMemoryWithoutFreeingAny) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "nothing is cached for AddressSanitizer";
+#endif
+  SmallSource source(1 << 20);
+  Memory memory(source);
+  memory.allocate(1 << 19);  // cached
+  {
+    const MemoryArena arena(memory);
+    try {
+      memory.allocate(3 << 18);
+      FAIL() << "there is no such block";
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("a small memory for work that is recorded: 786432"),
+                std::string::npos)
+          << e.what();
+    }
+    EXPECT_EQ(source.released, 0);
+  }
+  EXPECT_NE(memory.allocate(3 << 18), nullptr);
+  EXPECT_GT(source.released, 0);
+}
+
 TEST(Memory, AcceptsEmptyBlocks) { EXPECT_NE(Memory().allocate(0).get(), nullptr); }
 
 }  // namespace

@@ -100,14 +100,15 @@ Buffer Memory::allocate(int64_t bytes) {
   if (!of_arena) block = take(cached_, capacity);
   if (block.pointer == nullptr) {
     block = {static_cast<std::byte*>(source_->allocate(capacity)), capacity};
-    if (block.pointer == nullptr) {
+    if (block.pointer == nullptr && arena == nullptr) {
       release_cached();
       block.pointer = static_cast<std::byte*>(source_->allocate(capacity));
     }
     QT_CHECK_AS(ExitCode::kEnvironment, block.pointer != nullptr,
-                "out of memory on {}: {} bytes wanted, in use: {}; use a smaller batch, more "
+                "out of memory on {}{}: {} bytes wanted, in use: {}; use a smaller batch, more "
                 "microbatches or remat",
-                source_->name(), bytes, accounting());
+                source_->name(), arena == nullptr ? "" : " for work that is recorded", bytes,
+                accounting());
   }
   {
     std::lock_guard lock(mutex_);
