@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
 #include "runtime/base/check.h"
 
 namespace quintet {
@@ -84,7 +87,7 @@ TEST(MemoryArena, LacksMemoryWithoutFreeingAny) {
       memory.allocate(3 << 18);
       FAIL() << "there is no such block";
     } catch (const Error& e) {
-      EXPECT_NE(std::string(e.what()).find("a small memory for work that is recorded: 786432"),
+      EXPECT_NE(std::string(e.what()).find("a small memory while work is recorded: 786432"),
                 std::string::npos)
           << e.what();
     }
@@ -92,6 +95,34 @@ TEST(MemoryArena, LacksMemoryWithoutFreeingAny) {
   }
   EXPECT_NE(memory.allocate(3 << 18), nullptr);
   EXPECT_GT(source.released, 0);
+}
+
+TEST(MemoryArena, GivesOtherThreadsNothing) {
+  Memory memory;
+  const MemoryArena arena(memory);
+  std::byte* const mine = memory.allocate(1000).get();
+  Buffer theirs;
+  std::thread([&] { theirs = memory.allocate(1000); }).join();
+  EXPECT_NE(theirs.get(), mine);
+  EXPECT_EQ(arena.blocks().size(), 1u);
+  EXPECT_EQ(memory.allocate(1000).get(), mine);
+}
+
+TEST(MemoryArena, IsOpenedAndClosedWhileOthersAllocate) {
+  Memory memory;
+  std::atomic<bool> is_done = false;
+  std::thread others([&] {
+    while (!is_done) memory.allocate(1000);
+  });
+  for (int i = 0; i < 1000; ++i) {
+    MemoryArena arena(memory);
+    memory.allocate(1000);
+    EXPECT_EQ(arena.blocks().size(), 1u);
+    arena.close();
+  }
+  is_done = true;
+  others.join();
+  EXPECT_EQ(memory.used_bytes(), 0);
 }
 
 TEST(Memory, AcceptsEmptyBlocks) { EXPECT_NE(Memory().allocate(0).get(), nullptr); }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
+#include <thread>
 
 #include "runtime/base/check.h"
 #include "runtime/base/memory/huge_pages.h"
@@ -85,6 +86,7 @@ void Memory::change_source(const std::function<MemorySource*(MemorySource& befor
 }
 
 struct Memory::ArenaBlocks {
+  std::thread::id owner = std::this_thread::get_id();
   FreeBlocks free;
   std::vector<Block> all;
 };
@@ -94,20 +96,20 @@ Buffer Memory::allocate(int64_t bytes) {
   const int64_t capacity = capacity_for(bytes);
   const ExecutionContext& context = ExecutionContext::current();
   const MemoryKind kind = context.memory_kind;
-  const std::shared_ptr<ArenaBlocks> arena = arena_;
+  const auto [arena, is_recording] = open_arena();
   Block block = arena != nullptr ? take(arena->free, capacity) : Block{};
   const bool of_arena = block.pointer != nullptr;
   if (!of_arena) block = take(cached_, capacity);
   if (block.pointer == nullptr) {
     block = {static_cast<std::byte*>(source_->allocate(capacity)), capacity};
-    if (block.pointer == nullptr && arena == nullptr) {
+    if (block.pointer == nullptr && !is_recording) {
       release_cached();
       block.pointer = static_cast<std::byte*>(source_->allocate(capacity));
     }
     QT_CHECK_AS(ExitCode::kEnvironment, block.pointer != nullptr,
                 "out of memory on {}{}: {} bytes wanted, in use: {}; use a smaller batch, more "
                 "microbatches or remat",
-                source_->name(), arena == nullptr ? "" : " for work that is recorded", bytes,
+                source_->name(), is_recording ? " while work is recorded" : "", bytes,
                 accounting());
   }
   {
@@ -123,14 +125,21 @@ Buffer Memory::allocate(int64_t bytes) {
   }
   const auto meter = context.meter != nullptr ? context.meter->state() : nullptr;
   if (meter != nullptr) meter->add(kind, bytes);
-  const auto move = [this, block, home = std::weak_ptr(arena)](MemoryKind from,
-                                                               std::optional<MemoryKind> to) {
+  const auto move = [this, block, home = std::weak_ptr<ArenaBlocks>(arena)](
+                        MemoryKind from, std::optional<MemoryKind> to) {
     if (!to) return give_back(block, from, home);
     const std::lock_guard lock(mutex_);
     by_kind_[static_cast<size_t>(from)] -= block.capacity;
     by_kind_[static_cast<size_t>(*to)] += block.capacity;
   };
   return Buffer(block.pointer, Release{kind, bytes, meter, move});
+}
+
+/// The calling thread's, and whether there is any.
+std::pair<std::shared_ptr<Memory::ArenaBlocks>, bool> Memory::open_arena() const {
+  const std::lock_guard lock(mutex_);
+  const bool is_mine = arena_ != nullptr && arena_->owner == std::this_thread::get_id();
+  return {is_mine ? arena_ : nullptr, arena_ != nullptr};
 }
 
 Memory::Block Memory::take(FreeBlocks& from, int64_t capacity) {
@@ -159,6 +168,7 @@ void Memory::give_back(Block block, MemoryKind kind, const std::weak_ptr<ArenaBl
 
 MemoryArena::MemoryArena(Memory& memory)
     : memory_(memory), blocks_(std::make_shared<Memory::ArenaBlocks>()) {
+  const std::lock_guard lock(memory.mutex_);
   QT_ASSERT(memory.arena_ == nullptr);
   memory.arena_ = blocks_;
 }
@@ -178,10 +188,14 @@ MemoryArena::~MemoryArena() {
 }
 
 void MemoryArena::close() {
+  const std::lock_guard lock(memory_.mutex_);
   if (memory_.arena_ == blocks_) memory_.arena_ = nullptr;
 }
 
-std::vector<Memory::Block> MemoryArena::blocks() const { return blocks_->all; }
+std::vector<Memory::Block> MemoryArena::blocks() const {
+  const std::lock_guard lock(memory_.mutex_);
+  return blocks_->all;
+}
 
 void Memory::release_cached() {
   std::lock_guard lock(mutex_);

@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/execution_context.h"
@@ -78,6 +79,7 @@ class Memory {
   friend class MemoryArena;
   using FreeBlocks = std::multimap<int64_t, std::byte*>;  // capacity -> block
   struct ArenaBlocks;
+  std::pair<std::shared_ptr<ArenaBlocks>, bool> open_arena() const;
   Block take(FreeBlocks& from, int64_t capacity);
   void give_back(Block block, MemoryKind kind, const std::weak_ptr<ArenaBlocks>& arena);
 
@@ -89,9 +91,9 @@ class Memory {
   std::array<int64_t, kMemoryKinds> by_kind_{};
 };
 
-/// Memory for work that is recorded and repeated. Until close(), blocks are handed out from the arena,
-/// again and again as they come back, but to nobody else as long as it lives: what was recorded may be
-/// repeated. All of them count as used. Blocks still held at its end come back later, as any.
+/// Memory for work that is recorded and repeated. Until close(), the thread that opened it is handed out blocks
+/// from the arena, again and again as they come back; nobody else is as long as it lives: what was recorded may
+/// be repeated. All of them count as used. Blocks still held at its end come back later, as any.
 class MemoryArena {
  public:
   explicit MemoryArena(Memory& memory);
