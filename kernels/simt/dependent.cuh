@@ -13,9 +13,14 @@
 // A kernel launched early must call wait_for_previous() in every thread before it writes global
 // memory or reads what an earlier kernel wrote; when it returns, all earlier work of the stream is
 // done and visible. PTX ISA, "Parallel Synchronization and Communication Instructions:
-// griddepcontrol"; nothing below sm_90 and in the emulator, where kernels follow each other.
+// griddepcontrol"; nothing below sm_90. The emulator overlaps kernels where their work was recorded,
+// and refuses a thread that ends without having waited.
 
 #include "kernels/simt/language.cuh"
+
+#ifdef QUINTET_EMULATE
+#include "kernels/simt/emulator/barrier.h"
+#endif
 
 namespace quintet::QT_GPU::simt {
 
@@ -26,7 +31,9 @@ QT_DEVICE void start_next() {
 #endif
 }
 QT_DEVICE void wait_for_previous() {
-#if !defined(QUINTET_EMULATE) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#ifdef QUINTET_EMULATE
+  emulator::wait_for_previous();
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }

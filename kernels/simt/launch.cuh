@@ -36,7 +36,7 @@ const Device& device();
 
 #ifdef QUINTET_EMULATE
 
-#include <functional>
+#include <memory>
 #include <tuple>
 #include <type_traits>
 
@@ -45,14 +45,13 @@ namespace emulator {
 /// A kernel bound to its arguments, called once for each thread.
 struct Body {
   void (*call)(const void* bound);
-  const void* bound;
+  std::shared_ptr<const void> bound;
 };
-void run(const Launch& launch, const Body& body);
-void queue_launch(std::function<void()> launch);
+void queue_launch(const Launch& launch, Body body);
 }  // namespace emulator
 
-/// Runs `kernel` for every thread; returns when all have ended. Throws what a thread threw, and Bug
-/// for deadlocks and accesses out of bounds.
+/// Runs `kernel` for every thread; returns when all have ended, or records it. Throws what a thread
+/// threw, and Bug for deadlocks and accesses out of bounds.
 template <typename... P, typename... A>
 void launch(void (*kernel)(P...), const Launch& how, A&&... args) {
   struct Bound {
@@ -60,13 +59,11 @@ void launch(void (*kernel)(P...), const Launch& how, A&&... args) {
     std::tuple<std::decay_t<P>...> args;
   };
   const Bound bound{kernel, {static_cast<std::decay_t<P>>(args)...}};
-  emulator::queue_launch([bound, how] {
-    emulator::run(how, {[](const void* b) {
-                          const auto& it = *static_cast<const Bound*>(b);
-                          std::apply(it.kernel, it.args);
-                        },
-                        &bound});
-  });
+  emulator::queue_launch(how, {[](const void* b) {
+                                 const auto& it = *static_cast<const Bound*>(b);
+                                 std::apply(it.kernel, it.args);
+                               },
+                               std::make_shared<const Bound>(bound)});
 }
 }  // namespace quintet::emulated::simt
 

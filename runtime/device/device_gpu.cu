@@ -138,8 +138,8 @@ class Graph final : public Recording {
  public:
   Graph(Memory& memory, Stream, const std::function<void()>& work) : arena_(memory) {
     struct Recorder {
-      explicit Recorder(std::vector<std::function<void()>>& to) {
-        simt::emulator::set_recorder([&to](auto launch) { to.push_back(std::move(launch)); });
+      explicit Recorder(std::vector<simt::emulator::Work>& to) {
+        simt::emulator::set_recorder([&to](auto work) { to.push_back(std::move(work)); });
       }
       ~Recorder() { simt::emulator::set_recorder(nullptr); }
     };
@@ -152,12 +152,12 @@ class Graph final : public Recording {
     const simt::emulator::DeviceMemoryAccess access;
     for (const Memory::Block& block : arena_.blocks())
       std::memset(block.pointer, 0xff, static_cast<size_t>(block.capacity));
-    for (const auto& work : work_) work();
+    simt::emulator::replay(work_);
   }
 
  private:
   MemoryArena arena_;
-  std::vector<std::function<void()>> work_;
+  std::vector<simt::emulator::Work> work_;
 };
 
 #else

@@ -18,12 +18,13 @@ class Draws : public DeviceTest {
     const OnDevice<float> there(device(), logits);
     const OnDevice<RowDraw> asked(device(), draws);
     const OnDevice<DrawnToken> got(device(), std::vector<DrawnToken>(draws.size(), kUntouched));
-    device().kernels().draw({.logits = there.data(),
-                             .vocab = vocab,
-                             .count = std::ssize(draws),
-                             .draws = asked.data(),
-                             .drawn = got.data()},
-                            device().stream());
+    const DrawRows task{.logits = there.data(),
+                        .vocab = vocab,
+                        .count = std::ssize(draws),
+                        .draws = asked.data(),
+                        .drawn = got.data()};
+    run_behind_writers(
+        device(), [&] { device().kernels().draw(task, device().stream()); }, there, asked);
     return got.back();
   }
 };

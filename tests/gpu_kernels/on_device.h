@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -66,6 +67,7 @@ class OnDevice {
     if (memory_) set_guards(false);
   }
   T* data() const { return reinterpret_cast<T*>(memory_.get()) + start_; }
+  int64_t data_bytes() const { return static_cast<int64_t>(n_ * sizeof(T)); }
   View view(const std::vector<int64_t>& sizes) const { return View::of(data(), sizes); }
   View view() const { return view({static_cast<int64_t>(n_)}); }
   /// The numbers now; a changed guard is a failure.
@@ -100,6 +102,30 @@ class OnDevice {
   std::vector<T> guarded_;
   Buffer memory_;
 };
+
+/// Records `work` behind kernels that write `inputs`, which are NaN before, and launches that: a kernel which
+/// begins early and reads the last one written before it waits gives something else. Each is the last in turn.
+template <class Body, typename... T>
+void run_behind_writers(Device& device, const Body& work, const OnDevice<T>&... inputs) {
+  std::vector<StridedCopy> writes;
+  std::vector<Buffer> copies;
+  const auto keep = [&](void* data, int64_t bytes) {
+    if (bytes == 0) return;
+    const Buffer& copy = copies.emplace_back(device.memory().allocate(bytes));
+    device.copy(copy.get(), data, bytes);
+    device.fill(data, 0xff, bytes);
+    writes.push_back({data, copy.get(), bytes, {1, 1}, {0, 0}, {0, 0}});
+  };
+  (keep(inputs.data(), inputs.data_bytes()), ...);
+  static size_t turn = 0;
+  std::ranges::rotate(writes, writes.begin() + static_cast<int64_t>(++turn % writes.size()));
+  const auto recording = device.record([&] {
+    for (const StridedCopy& write : writes) device.copy(write);
+    work();
+  });
+  recording->launch();
+  device.synchronize();
+}
 
 inline std::vector<float> normals(size_t n, uint64_t seed, double deviation = 1) {
   std::mt19937_64 random(seed);

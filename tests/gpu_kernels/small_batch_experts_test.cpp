@@ -113,26 +113,28 @@ class SmallBatchExpertsTest : public DeviceTest {
     const OnDevice<float> norm_there(device(), in.norm), logits_there(device(), in.logits),
         scales_there(device(), scales);
     const DType dtype = sizeof(T) == 4 ? DType::f32 : DType::bf16;
-    device().kernels().small_batch_matmul(
-        {.dtype = dtype,
-         .weight_dtype = c.bytes ? DType::i8 : dtype,
-         .rows = c.rows,
-         .k = c.k,
-         .n = c.n,
-         .x = x_there.data(),
-         .norm = c.norm ? norm_there.data() : nullptr,
-         .weights = c.bytes ? static_cast<const void*>(bytes_there.data()) : weights_there.data(),
-         .gate = c.gate ? gate_there.data() : nullptr,
-         .weight_scales = c.bytes ? scales_there.data() : nullptr,
-         .act0 = c.act0,
-         .residual = c.residual ? out.data() : nullptr,
-         .experts = {.logits = logits_there.data(),
-                     .count = c.experts,
-                     .chosen = c.chosen,
-                     .joins = c.joins},
-         .out = out.data(),
-         .out_dtype = dtype},
-        device().stream());
+    const SmallBatchMatmul task{
+        .dtype = dtype,
+        .weight_dtype = c.bytes ? DType::i8 : dtype,
+        .rows = c.rows,
+        .k = c.k,
+        .n = c.n,
+        .x = x_there.data(),
+        .norm = c.norm ? norm_there.data() : nullptr,
+        .weights = c.bytes ? static_cast<const void*>(bytes_there.data()) : weights_there.data(),
+        .gate = c.gate ? gate_there.data() : nullptr,
+        .weight_scales = c.bytes ? scales_there.data() : nullptr,
+        .act0 = c.act0,
+        .residual = c.residual ? out.data() : nullptr,
+        .experts = {.logits = logits_there.data(),
+                    .count = c.experts,
+                    .chosen = c.chosen,
+                    .joins = c.joins},
+        .out = out.data(),
+        .out_dtype = dtype};
+    run_behind_writers(
+        device(), [&] { device().kernels().small_batch_matmul(task, device().stream()); }, x_there,
+        logits_there, out);
     return widened(out.back());
   }
 

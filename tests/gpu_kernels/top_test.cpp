@@ -18,14 +18,15 @@ class Top : public DeviceTest {
     const OnDevice<float> there(device(), logits), values(device(), std::vector<float>(places)),
         log_sums(device(), std::vector<float>(static_cast<size_t>(rows)));
     const OnDevice<int32_t> indices(device(), std::vector<int32_t>(places));
-    device().kernels().top({.logits = there.data(),
-                            .rows = rows,
-                            .vocab = vocab,
-                            .top = top,
-                            .values = values.data(),
-                            .indices = indices.data(),
-                            .log_sums = log_sums.data()},
-                           device().stream());
+    const TopRows task{.logits = there.data(),
+                       .rows = rows,
+                       .vocab = vocab,
+                       .top = top,
+                       .values = values.data(),
+                       .indices = indices.data(),
+                       .log_sums = log_sums.data()};
+    run_behind_writers(
+        device(), [&] { device().kernels().top(task, device().stream()); }, there);
     const auto got = indices.back();
     const auto got_values = values.back(), got_sums = log_sums.back();
     for (int64_t r = 0; r < rows; ++r) {

@@ -61,7 +61,7 @@ TEST_P(DecodeAttention, CrossReadsTheItemsTokens) {
                           .token_stride = width(),
                           .max_length = length},
                 .lengths = lengths.data()};
-  emulated::decode_cross_gpu(a, {});
+  run_behind_writers({&query, &keys}, [&] { emulated::decode_cross_gpu(a, {}); });
   std::vector<float> scratch;
   for (int64_t item = 0; item < items; ++item)
     for (int64_t head = 0; head < heads; ++head) {
@@ -147,7 +147,7 @@ TEST_P(DecodeAttention, SelfAppendsAndReadsOtherBeamsTokens) {
                      .bias = bias.data(),
                      .biases = biases};
   const auto before = keys.part(0, all);
-  emulated::decode_self_gpu(a, {});
+  run_behind_writers({&query, &fresh}, [&] { emulated::decode_self_gpu(a, {}); });
   std::vector<float> scratch;
   for (int64_t row = 0; row < rows(); ++row)
     for (int64_t head = 0; head < heads; ++head) {

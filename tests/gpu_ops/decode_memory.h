@@ -3,15 +3,23 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
 #include <random>
+#include <span>
 
 #include "kernels/decode_attention/decode_attention.h"
 #include "kernels/decode_attention/decode_rows.h"
+#include "kernels/device.h"
 #include "kernels/simt/emulator/emulator.h"
+#include "kernels/strided_copy.h"
 #include "runtime/base/dtype.h"
 
 namespace quintet {
 
+namespace emulated {
+void copy_strided_gpu(const StridedCopy& copy, Stream stream);
+}
 namespace simt = emulated::simt;
 
 /// Device memory of n elements: rounded random numbers, or NaN where nothing was written.
@@ -26,6 +34,9 @@ class Elements {
   void* data() const {
     const auto at = reinterpret_cast<uintptr_t>(bytes_.data());
     return reinterpret_cast<void*>((at + 63) / 64 * 64);
+  }
+  std::span<std::byte> bytes() const {
+    return {static_cast<std::byte*>(data()), bytes_.size() - 64};
   }
   void set(int64_t i, float x) {
     if (dtype_ == DType::bf16)
@@ -47,6 +58,28 @@ class Elements {
   DType dtype_;
   std::vector<std::byte> bytes_;
 };
+
+/// Records `work` behind kernels that write `inputs`, which are NaN before, and does that: a kernel which
+/// begins early and reads the last one written before it waits gives something else. Each is the last in turn.
+inline void run_behind_writers(std::vector<const Elements*> inputs,
+                               const std::function<void()>& work) {
+  static size_t turn = 0;
+  std::ranges::rotate(inputs, inputs.begin() + static_cast<int64_t>(++turn % inputs.size()));
+  const MemoryArena arena(Device::current().memory());
+  std::vector<std::vector<std::byte>> copies;
+  std::vector<simt::emulator::Work> recorded;
+  simt::emulator::set_recorder([&](auto one) { recorded.push_back(std::move(one)); });
+  for (const Elements* input : inputs) {
+    const auto to = input->bytes();
+    const auto& from = copies.emplace_back(to.begin(), to.end());
+    std::ranges::fill(to, std::byte{0xff});
+    const auto bytes = static_cast<int64_t>(to.size());
+    emulated::copy_strided_gpu({to.data(), from.data(), bytes, {1, 1}, {0, 0}, {0, 0}}, {});
+  }
+  work();
+  simt::emulator::set_recorder(nullptr);
+  simt::emulator::replay(recorded);
+}
 
 struct AlignedFloats {
   std::vector<float> memory;

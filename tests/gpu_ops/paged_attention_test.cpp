@@ -104,7 +104,7 @@ TEST_P(PagedAttention, ReadsTokensWhereTheyStandAndAppendsTheNewest) {
     a.biases = biases;
   }
   const auto before = keys.part(0, all);
-  emulated::decode_paged_gpu(a, {});
+  run_behind_writers({&query, &fresh}, [&] { emulated::decode_paged_gpu(a, {}); });
   size_t changed = 0;
   for (int64_t i = 0; i < all; ++i) changed += before[static_cast<size_t>(i)] != keys.at(i);
   size_t writers = 0;

@@ -31,6 +31,7 @@ using Cases = std::vector<Case>;
   void add_tensor_cases(simt_test::Cases& out);    \
   void add_warpgroup_cases(simt_test::Cases& out); \
   void add_cluster_cases(simt_test::Cases& out);   \
+  void add_dependent_cases(simt_test::Cases& out); \
   inline simt_test::Cases simt_cases() {           \
     simt_test::Cases out;                          \
     add_block_cases(out);                          \
@@ -40,6 +41,7 @@ using Cases = std::vector<Case>;
     add_tensor_cases(out);                         \
     add_warpgroup_cases(out);                      \
     add_cluster_cases(out);                        \
+    add_dependent_cases(out);                      \
     return out;                                    \
   }                                                \
   }

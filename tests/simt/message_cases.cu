@@ -92,16 +92,15 @@ std::vector<int> order_of_threads() {
 }
 
 std::vector<float> recorded() {
-  std::vector<std::function<void()>> launches;
+  std::vector<simt::emulator::Work> work;
   float x = 0;
   std::vector<float> seen;
-  simt::emulator::set_recorder(
-      [&](std::function<void()> launch) { launches.push_back(std::move(launch)); });
+  simt::emulator::set_recorder([&](auto one) { work.push_back(std::move(one)); });
   simt::launch(add, {}, &x, 2.0f);
   simt::launch(add, {}, &x, 3.0f);
   simt::emulator::set_recorder(nullptr);
   seen.push_back(x);
-  for (const auto& launch : launches) launch();
+  simt::emulator::replay(work);
   seen.push_back(x);
   seen.push_back(x);
   return seen;

@@ -27,6 +27,9 @@ void proxy_read(const Block& block, const char* p, void* out);
 /// The asynchronous proxy writes.
 void proxy_write(Block& block, char* p, const void* data, size_t bytes);
 
+/// Waits until the kernels before this one have ended: replay() of emulator.h.
+void wait_for_previous();
+
 uint32_t cluster_rank();
 void cluster_arrive();
 void cluster_wait();

@@ -16,6 +16,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <span>
 
 #include "kernels/kernel.h"
 
@@ -26,13 +28,24 @@ void set_seed(uint64_t seed);
 uint64_t seed();
 /// The compute capability to pretend, times ten: 80 or 90.
 void set_sm(int sm);
+class KernelRun;  // a launch under way: engine/kernel_run.h
+
+/// Work of the stream, as recorded: a launch of a kernel, or anything else.
+struct Work {
+  std::function<void()> run = nullptr;                           // anything else
+  std::function<std::shared_ptr<KernelRun>()> launch = nullptr;  // of a kernel
+  bool early = false;  // that kernel overlaps the ones before it
+};
 /// While set, launches and other work of the stream of this host thread are handed over instead of
 /// run (stand-in for graph capture).
-void set_recorder(std::function<void(std::function<void()>)> recorder);
+void set_recorder(std::function<void(Work)> recorder);
 bool is_recording();
+/// Does recorded work. A kernel launched early begins before the kernels before it: some of its blocks
+/// run up to wait_for_previous(), so that what they read or write too early shows.
+void replay(std::span<const Work> work);
 /// Work of the stream that is no launch: runs it, or hands it over. It must hold its arguments.
 void queue(std::function<void()> work);
-/// The same for a launch, which the device counts.
+/// The same for what the device counts as a launch.
 void queue_launch(std::function<void()> launch);
 /// One in another stream than the device's own: the emulator has none, whoever has them takes it.
 void queue_launch(std::function<void()> launch, Stream other);

@@ -34,6 +34,7 @@ struct alignas(64) Thread {
   uint64_t waits_id;  // which barrier, or the mask
   unsigned atomics;   // since its last yield
   bool ended;
+  bool waited_for_previous;
   uint32_t cluster_phase;  // of the cluster's barrier, when it arrived
   bool cluster_arrived;    // and has not waited yet
   std::unique_ptr<Copies> copies;
@@ -80,6 +81,7 @@ struct Shape {
   unsigned cluster = 1;
   size_t shared = 0;
   bool cooperative = false;
+  bool early = false;
   const char* name = "";
   const char* file = "";
   int line = 0;

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 #include <map>
+#include <utility>
 
 #include "kernels/simt/emulator/emulator.h"
 #include "kernels/simt/emulator/engine/parts.h"
@@ -73,7 +74,10 @@ ResidentBlocks::ResidentBlocks(const Shape& s, const Body& body, uint64_t seed)
     : random(seed), shape(s), body_(body), seed_(seed) {
   host_.host = true;
 }
-ResidentBlocks::~ResidentBlocks() { ASAN_UNPOISON_MEMORY_REGION(memory_.data(), memory_.size()); }
+ResidentBlocks::~ResidentBlocks() {
+  abandon();
+  ASAN_UNPOISON_MEMORY_REGION(memory_.data(), memory_.size());
+}
 
 void ResidentBlocks::prepare(const std::vector<uint3>& indices, uint64_t number) {
   random = Random(seed_ * 0x100000001B3ull + number);
@@ -142,8 +146,26 @@ void ResidentBlocks::prepare(const std::vector<uint3>& indices, uint64_t number)
   counted.threads += threads.size();
 }
 
-void ResidentBlocks::run(const std::vector<uint3>& indices, uint64_t number) {
+void ResidentBlocks::run(const std::vector<uint3>& indices, uint64_t number, bool previous_ended) {
   prepare(indices, number);
+  previous_ended_ = previous_ended;
+  run_ready();
+}
+
+void ResidentBlocks::finish() {
+  previous_ended_ = true;
+  for (Thread* thread : std::exchange(waits_for_previous_, {})) wake(thread);
+  run_ready();
+}
+
+void ResidentBlocks::wait_for_previous() {
+  self->waited_for_previous = true;
+  if (previous_ended_) return;
+  waits_for_previous_.push_back(self);
+  suspend("wait_for_previous", 0);
+}
+
+void ResidentBlocks::run_ready() {
   ResidentBlocks* outer = current_resident_blocks;
   Thread* outer_self = self;
   current_resident_blocks = this;
@@ -163,14 +185,20 @@ void ResidentBlocks::run(const std::vector<uint3>& indices, uint64_t number) {
   }
   self = outer_self;
   if (error_) {
-    for (Thread& thread : threads) {
-      if (!thread.ended && thread.fiber) abandon_fiber(thread.fiber, fiber_main);
-    }
+    abandon();
     pending_.clear();
     current_resident_blocks = outer;
     std::rethrow_exception(error_);
   }
   current_resident_blocks = outer;
+}
+
+/// Threads that have not ended never go on.
+void ResidentBlocks::abandon() {
+  for (Thread& thread : threads) {
+    if (!thread.ended && thread.fiber) abandon_fiber(thread.fiber, fiber_main);
+    thread.fiber = nullptr;
+  }
 }
 
 void ResidentBlocks::fiber_main() {
@@ -180,10 +208,10 @@ void ResidentBlocks::fiber_main() {
     Thread* then = nullptr;
     std::exception_ptr error;
     try {
-      g->body_.call(g->body_.bound);
+      g->body_.call(g->body_.bound.get());
       g->end_thread();
       then = g->next();
-      if (!then && g->live_ > 0) throw Bug(g->stuck());
+      if (!then && g->live_ > 0 && g->waits_for_previous_.empty()) throw Bug(g->stuck());
     } catch (...) {
       error = std::current_exception();
       self->ended = true;
@@ -264,9 +292,10 @@ Thread* ResidentBlocks::next() {
 Thread* ResidentBlocks::next_or_stop(Thread* me) {
   Thread* then = next();
   if (!then) {
-    // The fiber is never continued: nothing on its stack may own memory.
-    error_ = std::make_exception_ptr(Bug(stuck()));
+    // Without kernels to wait for the fiber is never continued: nothing on its stack may own memory.
+    if (waits_for_previous_.empty()) error_ = std::make_exception_ptr(Bug(stuck()));
     transfer(me->fiber, &host_);
+    return me;
   }
   if (then != me) prepare_fiber(then);
   return then;

@@ -53,8 +53,13 @@ class ResidentBlocks {
  public:
   ResidentBlocks(const Shape& shape, const Body& body, uint64_t seed);
   ~ResidentBlocks();
-  /// Runs the blocks with these indices, all resident together, to their end.
-  void run(const std::vector<uint3>& indices, uint64_t number);
+  /// Runs the blocks with these indices, all resident together: to their end, or until each thread has
+  /// ended or waits for the kernels before this one.
+  void run(const std::vector<uint3>& indices, uint64_t number, bool previous_ended);
+  /// Runs what run() left; the kernels before this one have ended.
+  void finish();
+  /// The running thread waits for the kernels before this one.
+  void wait_for_previous();
 
   /// Suspends the running thread until wake(it). `what` and `id` say what for.
   [[gnu::always_inline]] void suspend(const char* what, uint64_t id);
@@ -79,6 +84,8 @@ class ResidentBlocks {
  private:
   static void fiber_main();
   void prepare(const std::vector<uint3>& indices, uint64_t number);
+  void run_ready();
+  void abandon();
   Thread* next();
   bool do_pending();
   void prepare_fiber(Thread* thread);
@@ -93,6 +100,8 @@ class ResidentBlocks {
   int ready_ = 0, live_ = 0;
   Warp* last_ = nullptr;
   std::vector<Pending> pending_;
+  bool previous_ended_ = false;
+  std::vector<Thread*> waits_for_previous_;
   std::exception_ptr error_;
   std::vector<char> memory_;
 };

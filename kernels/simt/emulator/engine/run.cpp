@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <atomic>
 #include <cmath>
 #include <cstring>
 
 #include "kernels/device.h"
 #include "kernels/simt/emulator/emulator.h"
 #include "kernels/simt/emulator/engine/device_memory.h"
+#include "kernels/simt/emulator/engine/kernel_run.h"
 #include "kernels/simt/emulator/engine/parts.h"
 #include "kernels/simt/emulator/engine/resident_blocks.h"
 #include "kernels/simt/emulator/engine/state.h"
@@ -30,42 +30,34 @@ Block::Block(Block&&) noexcept = default;
 
 namespace {
 
-std::atomic<uint64_t> current_seed = 0;
-std::atomic<uint64_t> launch_number = 0;
 Device pretended{90, 4, 227 << 10};
-thread_local std::function<void(std::function<void()>)> recorder;
+thread_local std::function<void(Work)> recorder;
 void (*queue_elsewhere)(Stream, std::function<void()>) = nullptr;
-
-void check(const Launch& how) {
-  const uint64_t threads = uint64_t{how.block.x} * how.block.y * how.block.z;
-  QT_ASSERT(threads >= 1 && threads <= 1024 && how.block.z <= 64);
-  QT_ASSERT(how.grid.x >= 1 && how.grid.y >= 1 && how.grid.z >= 1);
-  QT_ASSERT(how.grid.x <= 0x7fffffffu && how.grid.y <= 65535 && how.grid.z <= 65535);
-  QT_ASSERT(how.cluster >= 1 && how.cluster <= 16 && how.grid.x % how.cluster == 0);
-  if (how.shared > device().shared_limit) {
-    throw Bug(fmt::format("{}:{}: {} bytes of shared memory; a block has {}", how.file, how.line,
-                          how.shared, device().shared_limit));
-  }
-}
 
 }  // namespace
 
-void set_seed(uint64_t seed) {
-  current_seed = seed;
-  launch_number = 0;
-}
-uint64_t seed() { return current_seed; }
 void set_sm(int sm) { pretended = Device{sm, 4, size_t{sm >= 90 ? 227u : 163u} << 10}; }
-void set_recorder(std::function<void(std::function<void()>)> r) { recorder = std::move(r); }
+void set_recorder(std::function<void(Work)> r) { recorder = std::move(r); }
 bool is_recording() { return recorder != nullptr; }
 void set_other_streams(void (*queue)(Stream, std::function<void()>)) { queue_elsewhere = queue; }
 
 void queue(std::function<void()> work) {
-  if (recorder) return recorder(std::move(work));
+  if (recorder) return recorder({.run = std::move(work)});
   const DeviceMemoryAccess access;
   work();
 }
 
+void queue_launch(const Launch& how, Body body) {
+  quintet::Device::current().counters().launch();
+  if (!recorder) {
+    const DeviceMemoryAccess access;
+    KernelRun(how, std::move(body)).finish();
+    return;
+  }
+  recorder(
+      {.launch = [how, body = std::move(body)] { return std::make_shared<KernelRun>(how, body); },
+       .early = how.early && device().sm >= 90});
+}
 void queue_launch(std::function<void()> launch) {
   quintet::Device::current().counters().launch();
   queue(std::move(launch));
@@ -74,30 +66,6 @@ void queue_launch(std::function<void()> launch, Stream other) {
   QT_ASSERT(queue_elsewhere != nullptr);
   quintet::Device::current().counters().launch();
   queue_elsewhere(other, std::move(launch));
-}
-
-void run(const Launch& how, const Body& body) {
-  check(how);
-  const Shape shape{how.grid,        how.block, how.cluster, how.shared,
-                    how.cooperative, how.name,  how.file,    how.line};
-  ++mutable_counters().launches;
-  const uint64_t number = ++launch_number;
-  ResidentBlocks resident_blocks(shape, body, current_seed);
-  const uint64_t blocks = uint64_t{how.grid.x} * how.grid.y * how.grid.z;
-  const uint64_t together = how.cooperative ? blocks : how.cluster;
-  const auto index_of = [&](uint64_t b) {
-    return uint3{static_cast<unsigned>(b % how.grid.x),
-                 static_cast<unsigned>(b / how.grid.x % how.grid.y),
-                 static_cast<unsigned>(b / how.grid.x / how.grid.y)};
-  };
-  // Sets of resident blocks run one after another, in an order without meaning: forward or backward by the seed.
-  const uint64_t resident_sets = blocks / together;
-  std::vector<uint3> indices(together);
-  for (uint64_t i = 0; i < resident_sets; ++i) {
-    const uint64_t g = (current_seed & 1u) ? resident_sets - 1 - i : i;
-    for (uint64_t b = 0; b < together; ++b) indices[b] = index_of(g * together + b);
-    resident_blocks.run(indices, number * 0x10000 + g);
-  }
 }
 
 void reset_block(Block& block) {
@@ -116,12 +84,15 @@ void reset_warp(Warp& warp) {
 void reset_thread(Thread& thread) {
   thread.waits = nullptr;
   thread.atomics = 0;
-  thread.ended = thread.cluster_arrived = false;
+  thread.ended = thread.cluster_arrived = thread.waited_for_previous = false;
   thread.copies.reset();
   thread.products.reset();
   thread.stores.reset();
 }
 void finish_thread(Thread& thread) {
+  // Else the kernel after this one would wait for this one alone, not for those before it.
+  if (thread.block->shape->early && !thread.waited_for_previous)
+    fail_here("launched early, but ended without wait_for_previous");
   finish_copies(thread);
   finish_stores(thread);
   finish_products(thread);
