@@ -92,9 +92,14 @@ TEST(Emulator, GridBarrierNeedsACooperativeLaunch) {
   expect_parts("cooperative", {"the launch is not cooperative"});
 }
 
+TEST(Emulator, EndOfAThreadThatWaitedForNoneBefore) {
+  expect_parts("early", {"launched early, but ended without wait_for_previous"});
+}
+
 TEST(Emulator, RunsOnAfterAnError) {
   for (int i = 0; i < 20; ++i) {
     EXPECT_NE(emulated::message_of("deadlock"), "");
+    expect_parts("ahead", {"block (1, 0, 0), thread (7, 0, 0)", "element 8 of 8"});
     EXPECT_EQ(emulated::message_of("nothing"), "");
   }
 }

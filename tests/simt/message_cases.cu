@@ -53,6 +53,20 @@ __global__ void order(int* next, int* out) {
   out[atomicAdd(next, 1)] = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
 }
 __global__ void add(float* x, float y) { *x += y; }
+__global__ void follows() {
+  __syncthreads();
+  simt::wait_for_previous();
+  __syncthreads();
+}
+/// One that fails, with a kernel behind it that has begun and waits for it.
+void fail_ahead() {
+  std::vector<simt::emulator::Work> work;
+  simt::emulator::set_recorder([&](auto one) { work.push_back(std::move(one)); });
+  simt::launch(bounds, {.grid = 2, .block = 8, .shared = 64});
+  simt::launch(follows, {.grid = 3, .block = 96, .early = true});
+  simt::emulator::set_recorder(nullptr);
+  simt::emulator::replay(work);
+}
 
 }  // namespace
 
@@ -73,6 +87,8 @@ std::string message_of(const std::string& what) {
       {"arrivals", [] { simt::launch(arrivals, {.block = 1, .shared = 8}); }},
       {"limit", [] { simt::launch(nothing, {.block = 1, .shared = 300000}); }},
       {"cooperative", [] { simt::launch(cooperative, {.block = 1}); }},
+      {"early", [] { simt::launch(nothing, {.block = 1, .early = true}); }},
+      {"ahead", fail_ahead},
       {"nothing", [] { simt::launch(nothing, {.grid = 3, .block = 96}); }},
   };
   simt::emulator::set_seed(0);
