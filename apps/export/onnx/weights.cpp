@@ -5,6 +5,7 @@
 #include "checkpoint/arrays/half.h"
 #include "checkpoint/finite.h"
 #include "kernels/attention/buckets.h"
+#include "models/decoding/network/place.h"
 #include "models/decoding/network/quantized_parameters.h"
 #include "runtime/base/check.h"
 
@@ -48,9 +49,9 @@ std::vector<std::string> Loader::projections(const std::string& scope,
   std::vector<std::string> names;
   for (const std::string part : parts) {
     const std::string name = fmt::format("{}/{}/kernel", scope, part);
-    const bool is_one_heads = c.multi_query && part != "query";
-    names.push_back(is_one_heads ? add(name, for_all_heads(read(name, {c.emb_dim, c.head_dim})))
-                                 : matrix(name, c.emb_dim, c.joined_kv()));
+    names.push_back(decoding::is_shared(c, part)
+                        ? add(name, for_all_heads(read(name, {c.emb_dim, c.head_dim})))
+                        : matrix(name, c.emb_dim, c.joined_kv()));
   }
   return names;
 }

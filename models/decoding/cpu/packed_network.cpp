@@ -81,11 +81,8 @@ class Loader {
   PackedMatrix projections(const std::string& scope, std::initializer_list<const char*> parts,
                            ReadBy) const {
     // Every rank has the one head whose keys and values all others share.
-    const auto is_shared = [&](const std::string& part) {
-      return layer_.multi_query && part != "query";
-    };
     const auto own = [&](const std::string& part) {
-      return is_shared(part) ? Columns{0, layer_.head_dim} : network_.head_columns();
+      return is_shared(layer_, part) ? Columns{0, layer_.head_dim} : network_.head_columns();
     };
     int64_t width = 0;
     for (const char* part : parts) width += own(part).count();
@@ -93,8 +90,8 @@ class Loader {
     int64_t begin = 0;
     for (const char* part : parts) {
       by_columns(scope + "/" + part + "/kernel", kAlone, layer_.emb_dim,
-                 is_shared(part) ? layer_.head_dim : network_.all_joined_kv(), own(part), type_,
-                 [&](int64_t, int64_t first, const StoredMatrix& weights, int64_t count) {
+                 is_shared(layer_, part) ? layer_.head_dim : network_.all_joined_kv(), own(part),
+                 type_, [&](int64_t, int64_t first, const StoredMatrix& weights, int64_t count) {
                    packed.set_columns(begin + first, weights, count);
                  });
       begin += own(part).count();

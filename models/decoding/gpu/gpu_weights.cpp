@@ -54,12 +54,10 @@ class Loader {
   Form::Projections projections(const std::string& scope, std::initializer_list<const char*> names,
                                 ReadBy by) const {
     Form::Projections all;
-    const LayerConfig& layer = spec_.decoder.layer;
-    for (const char* name : names) {
-      const bool one_head = layer.multi_query && name != std::string("query");
-      all.parts.push_back(matrix(fmt::format("{}/{}/kernel", scope, name),
-                                 one_head ? std::optional<int>() : kColumns));
-    }
+    for (const char* name : names)
+      all.parts.push_back(
+          matrix(fmt::format("{}/{}/kernel", scope, name),
+                 is_shared(spec_.decoder.layer, name) ? std::optional<int>() : kColumns));
     if (by.steps) all.joined = names.size() == 1 ? all.parts[0] : side_by_side(all.parts);
     if (!by.sequences) all.parts.clear();
     return all;

@@ -43,6 +43,10 @@ Place place_of(const LayerConfig& layer, const std::string& name) {
   return {.parameter = name};
 }
 
+bool is_shared(const LayerConfig& layer, std::string_view projection) {
+  return layer.multi_query && projection != "query";
+}
+
 ParameterSource by_matrix(const ModelSpec& spec, const ParameterSource& parameters) {
   const LayerConfig layer = spec.decoder.layer;
   if (!layer.fused || !parameters) return parameters;

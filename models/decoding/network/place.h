@@ -22,6 +22,9 @@ struct Place {
 /// `layer`: with the heads of all ranks.
 Place place_of(const LayerConfig& layer, const std::string& name);
 
+/// Whether a projection of attention, "query", "key" or "value", gives what one head has and all others share.
+bool is_shared(const LayerConfig& layer, std::string_view projection);
+
 /// `parameters` by the names of matrices; throws kData for a part of one that is in 8 bits, or of another size.
 ParameterSource by_matrix(const ModelSpec& spec, const ParameterSource& parameters);
 
