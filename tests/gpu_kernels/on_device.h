@@ -42,8 +42,8 @@ class DeviceTest : public ::testing::Test {
   void TearDown() override { Device::use(Device::cpu()); }
   /// Under three schedules of the emulator and with the kernels of sm_80 and sm_90; once on a GPU.
   template <class Body>
-  void on_every_schedule(const Body& body) {
-    name().starts_with("emulated") ? testing::on_every_schedule(body) : body();
+  void on_every_schedule(const Body& body, const std::vector<int>& sms = {80, 90}) {
+    name().starts_with("emulated") ? testing::on_every_schedule(body, sms) : body();
   }
 };
 

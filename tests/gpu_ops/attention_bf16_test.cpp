@@ -1,19 +1,11 @@
 // Attention in bfloat16 against the double oracle, forward and gradients, on shapes that the
 // tensor-core kernels take: head sizes that are multiples of 8, lengths of no particular size,
-// every mask; in the emulator as sm_80 and as sm_90, under three schedules.
-
-#include <gtest/gtest.h>
+// every mask; in the emulator as sm_80 and as sm_90, under three schedules, and on a GPU.
 
 #include "kernels/attention/ranges.h"
-#include "runtime/base/dtype.h"
+#include "runtime/op/op.h"
+#include "tests/gpu_kernels/on_device.h"
 #include "tests/ops/attention_oracle.h"
-#include "tests/simt/schedules.h"
-
-namespace quintet::emulated {
-void attention_ranges_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
-void attention_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
-void attention_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
-}  // namespace quintet::emulated
 
 namespace quintet::testing {
 namespace {
@@ -54,49 +46,53 @@ Array like(const Array& x) {
   return a;
 }
 
-/// An array in memory as the kernel sees it: aligned, NaN where nothing was written.
+/// An array on the device, NaN where nothing was written.
 class Operand16 {
  public:
-  Operand16(const Array& a, DType dtype, bool fill) : absent_(a.absent), dtype_(dtype) {
-    if (absent_) return;
+  Operand16(const Array& a, DType dtype, bool fill) : dtype_(dtype) {
+    if (a.absent) return;
     shape_ = a.shape;
-    bytes_.assign(a.values.size() * static_cast<size_t>(size_of(dtype)) + 128, std::byte{0xff});
-    void* p = bytes_.data();
-    size_t space = bytes_.size();
-    start_ = std::align(64, 1, p, space);
+    const auto size = static_cast<size_t>(size_of(dtype));
+    std::vector<std::byte> bytes(a.values.size() * size, std::byte{0xff});
     for (size_t i = 0; fill && i < a.values.size(); ++i) {
-      if (dtype == DType::bf16)
-        static_cast<bfloat16*>(start_)[i] = bfloat16(static_cast<float>(a.values[i]));
-      else if (dtype == DType::i32)
-        static_cast<int32_t*>(start_)[i] = static_cast<int32_t>(a.values[i]);
-      else
-        static_cast<float*>(start_)[i] = static_cast<float>(a.values[i]);
+      const auto wide = static_cast<float>(a.values[i]);
+      const bfloat16 half(wide);
+      const auto whole = static_cast<int32_t>(a.values[i]);
+      const void* from = dtype == DType::bf16  ? static_cast<const void*>(&half)
+                         : dtype == DType::i32 ? static_cast<const void*>(&whole)
+                                               : &wide;
+      std::memcpy(&bytes[i * size], from, size);
     }
+    memory_.emplace(Device::current(), bytes);
   }
   View view() const {
-    if (absent_) return View::none();
-    View v = View::of(static_cast<float*>(start_), shape_);
+    if (!memory_) return View::none();
+    View v = View::of(reinterpret_cast<float*>(memory_->data()), shape_);
     v.dtype = dtype_;
     return v;
   }
   std::vector<double> load() const {
-    int64_t n = 1;
-    for (int64_t s : shape_) n *= s;
-    std::vector<double> values;
-    for (int64_t i = 0; i < n; ++i)
-      values.push_back(dtype_ == DType::bf16 ? static_cast<double>(static_cast<float>(
-                                                   static_cast<bfloat16*>(start_)[i]))
-                                             : static_cast<double>(static_cast<float*>(start_)[i]));
+    const std::vector<std::byte> bytes = memory_->back();
+    const void* data = bytes.data();
+    std::vector<double> values(bytes.size() / static_cast<size_t>(size_of(dtype_)));
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<double>(
+          dtype_ == DType::bf16 ? static_cast<float>(static_cast<const bfloat16*>(data)[i])
+                                : static_cast<const float*>(data)[i]);
     return values;
   }
 
  private:
-  bool absent_;
   DType dtype_;
   Shape shape_;
-  std::vector<std::byte> bytes_;
-  void* start_ = nullptr;
+  std::optional<OnDevice<std::byte>> memory_;
 };
+
+void run(const Op& op, const std::vector<View>& in, const std::vector<View>& out,
+         const Attrs& attrs) {
+  Device& device = Device::current();
+  kernel_of(op, device)(in, out, attrs, device.stream());
+}
 
 /// Relative L2 distance; the constant lets sums that cancel be rounding of their terms.
 double distance(const std::vector<double>& got, const std::vector<double>& want) {
@@ -153,7 +149,8 @@ struct Problem {
 constexpr DType kDTypes[] = {DType::bf16, DType::bf16, DType::bf16, DType::f32,
                              DType::i32,  DType::i32,  DType::i32};
 
-class AttentionBf16 : public ::testing::TestWithParam<Setting> {};
+class AttentionBf16 : public DeviceTest, public ::testing::WithParamInterface<Setting> {};
+using AttentionRanges = DeviceTest;
 
 void check(const Setting& s) {
   const Problem problem(s);
@@ -181,11 +178,11 @@ void check(const Setting& s) {
   }
   const Operand16 ranges(lengths, DType::i32, false);
   if (!lengths.absent)
-    emulated::attention_ranges_gpu(std::vector<View>{in[4], in[5], in[6]},
-                                   std::vector<View>{ranges.view()}, {{"causal", s.causal}}, {});
+    run(ops::table::attention_ranges, {in[4], in[5], in[6]}, {ranges.view()},
+        {{"causal", s.causal}});
   in.push_back(ranges.view());
   const Operand16 got_out(out, DType::bf16, false), got_lse(lse, DType::f32, false);
-  emulated::attention_gpu(in, std::vector<View>{got_out.view(), got_lse.view()}, problem.attrs, {});
+  run(ops::table::attention, in, {got_out.view(), got_lse.view()}, problem.attrs);
   EXPECT_LE(distance(got_out.load(), out.values), 5e-3) << "out";
   EXPECT_LE(distance(got_lse.load(), lse.values), 1e-3) << "lse";
 
@@ -196,7 +193,7 @@ void check(const Setting& s) {
     results.emplace_back(gradients[i], i == 3 ? DType::f32 : DType::bf16, false);
   std::vector<View> views;
   for (const Operand16& o : results) views.push_back(o.view());
-  emulated::attention_grad_gpu(in, views, problem.attrs, {});
+  run(ops::table::attention_grad, in, views, problem.attrs);
   const char* names[] = {"dq", "dk", "dv", "dtable"};
   for (size_t i = 0; i < 4; ++i) {
     if (gradients[i].absent) continue;
@@ -209,7 +206,7 @@ TEST_P(AttentionBf16, IsCloseToTheOracle) {
                     GetParam().sm90_alone ? std::vector{90} : std::vector{80, 90});
 }
 
-TEST(AttentionRanges, ThatAreThereAreNotFoundAgain) {
+TEST_F(AttentionRanges, ThatAreThereAreNotFoundAgain) {
   const Setting s{
       .name = "shared", .queries = 40, .keys = 40, .heads = 1, .buckets = 0, .segments = {20, 10}};
   const Problem problem(s);
@@ -220,15 +217,14 @@ TEST(AttentionRanges, ThatAreThereAreNotFoundAgain) {
   std::mt19937_64 unused(0);
   const Operand16 ranges(normal_array({1, attention::ranges_length(40)}, unused, false), DType::i32,
                          false);
-  emulated::attention_ranges_gpu(std::vector<View>{in[4], in[5], in[6]},
-                                 std::vector<View>{ranges.view()}, {{"causal", false}}, {});
+  run(ops::table::attention_ranges, {in[4], in[5], in[6]}, {ranges.view()}, {{"causal", false}});
   const Operand16 out(like(problem.in[0]), DType::bf16, false);
   const auto launches = [&](const View& view) {
     in.resize(7);
     in.push_back(view);
-    const uint64_t before = emulated::simt::emulator::counters().launches;
-    emulated::attention_gpu(in, std::vector<View>{out.view(), View::none()}, problem.attrs, {});
-    return emulated::simt::emulator::counters().launches - before;
+    const auto before = device().counters().read().launches;
+    run(ops::table::attention, in, {out.view(), View::none()}, problem.attrs);
+    return device().counters().read().launches - before;
   };
   EXPECT_EQ(launches(View::none()), launches(ranges.view()) + 1);
 }

@@ -1,17 +1,10 @@
-// Attention of generation on the emulated GPU against the CPU's, which has its own tests against
+// Attention of generation on a device against the CPU's, which has its own tests against
 // loops in double: caches of odd sizes, beams whose history lies in other beams' slots, both
 // element types, chunked and not, three schedules.
 
 #include "tests/gpu_ops/decode_memory.h"
-#include "tests/simt/schedules.h"
 
-namespace quintet::emulated {
-void decode_cross_gpu(const DecodeCross& attention, Stream stream);
-void decode_self_gpu(const DecodeSelf& attention, Stream stream);
-void follow_sources_gpu(const FollowSources& follow, Stream stream);
-}  // namespace quintet::emulated
-
-namespace quintet {
+namespace quintet::testing {
 namespace {
 
 struct Sizes {
@@ -24,9 +17,10 @@ const Sizes kSizes[] = {{"Base", 2, 1, 2, 64, 37},           {"Beams", 1, 4, 2, 
                         {"Widest", 1, 1, 1, 104, 20},        {"Odd", 2, 2, 3, 3, 11},
                         {"OneToken", 3, 1, 2, 16, 1}};
 
-class DecodeAttention : public ::testing::TestWithParam<std::tuple<Sizes, DType, uint64_t>> {
+class DecodeAttention : public DeviceTest,
+                        public ::testing::WithParamInterface<std::tuple<Sizes, DType, uint64_t>> {
  protected:
-  void SetUp() override { simt::emulator::set_seed(std::get<2>(GetParam())); }
+  DecodeAttention() { emulated::simt::emulator::set_seed(std::get<2>(GetParam())); }
   const Sizes& sizes() const { return std::get<0>(GetParam()); }
   DType dtype() const { return std::get<1>(GetParam()); }
   int64_t rows() const { return sizes().items * sizes().decodes; }
@@ -41,10 +35,11 @@ TEST_P(DecodeAttention, CrossReadsTheItemsTokens) {
   const Elements values(items * length * width(), dtype(), &random);
   const int64_t query_stride = width() + 16 * 8;  // queries lie in wider rows
   const Elements query(rows() * query_stride, dtype(), &random, 0.7f);
-  const Elements out(rows() * width(), dtype(), nullptr);
+  Elements out(rows() * width(), dtype(), nullptr);
   std::vector<int32_t> lengths;
   for (int64_t i = 0; i < items; ++i)
     lengths.push_back(static_cast<int32_t>(std::max<int64_t>(1, length - 5 * i)));
+  const OnDevice<int32_t> their_lengths(device(), lengths);
   DecodeCross a{.rows = {.dtype = dtype(),
                          .items = items,
                          .decodes = decodes,
@@ -60,8 +55,11 @@ TEST_P(DecodeAttention, CrossReadsTheItemsTokens) {
                           .head_stride = head_dim,
                           .token_stride = width(),
                           .max_length = length},
-                .lengths = lengths.data()};
-  run_behind_writers({&query, &keys}, [&] { emulated::decode_cross_gpu(a, {}); });
+                .lengths = their_lengths.data()};
+  run_behind_writers(
+      device(), [&] { device().kernels().decode_cross(a, device().stream()); }, query.memory(),
+      keys.memory());
+  out.fetch();
   std::vector<float> scratch;
   for (int64_t item = 0; item < items; ++item)
     for (int64_t head = 0; head < heads; ++head) {
@@ -119,8 +117,11 @@ TEST_P(DecodeAttention, SelfAppendsAndReadsOtherBeamsTokens) {
   const int64_t slot = heads * length * head_dim, all = rows() * slot;
   Elements keys(all, dtype(), &random, 0.5f), values(all, dtype(), &random);
   const Elements query(rows() * width(), dtype(), &random, 0.7f);
-  const Elements fresh(rows() * 2 * width(), dtype(), &random, 0.7f),
-      out(rows() * width(), dtype(), nullptr);
+  const Elements fresh(rows() * 2 * width(), dtype(), &random, 0.7f);
+  Elements out(rows() * width(), dtype(), nullptr);
+  const OnDevice<int32_t> positions(device(), history.positions);
+  const OnDevice<uint16_t> sources(device(), history.sources);
+  const OnDevice<float> biases_there(device(), bias);
   const auto element = [&](void* p, int64_t i) {
     return static_cast<std::byte*>(p) + i * size_of(dtype());
   };
@@ -142,12 +143,15 @@ TEST_P(DecodeAttention, SelfAppendsAndReadsOtherBeamsTokens) {
                      .key = fresh.data(),
                      .value = element(fresh.data(), width()),
                      .key_stride = 2 * width(),
-                     .positions = history.positions.data(),
-                     .sources = history.sources.data(),
-                     .bias = bias.data(),
+                     .positions = positions.data(),
+                     .sources = sources.data(),
+                     .bias = biases_there.data(),
                      .biases = biases};
   const auto before = keys.part(0, all);
-  run_behind_writers({&query, &fresh}, [&] { emulated::decode_self_gpu(a, {}); });
+  run_behind_writers(
+      device(), [&] { device().kernels().decode_self(a, device().stream()); }, query.memory(),
+      fresh.memory());
+  for (Elements* written : {&keys, &values, &out}) written->fetch();
   std::vector<float> scratch;
   for (int64_t row = 0; row < rows(); ++row)
     for (int64_t head = 0; head < heads; ++head) {
@@ -195,7 +199,7 @@ TEST_P(DecodeAttention, SelfAppendsAndReadsOtherBeamsTokens) {
 INSTANTIATE_TEST_SUITE_P(, DecodeAttention,
                          ::testing::Combine(::testing::ValuesIn(kSizes),
                                             ::testing::Values(DType::f32, DType::bf16),
-                                            ::testing::ValuesIn(testing::kSchedules)),
+                                            ::testing::ValuesIn(kSchedules)),
                          [](const auto& named) {
                            return fmt::format(
                                "{}{}Seed{}", std::get<0>(named.param).name,
@@ -203,20 +207,25 @@ INSTANTIATE_TEST_SUITE_P(, DecodeAttention,
                                std::get<2>(named.param));
                          });
 
-TEST(FollowSources, RowsContinueTheirParents) {
+using FollowedSources = DeviceTest;
+TEST_F(FollowedSources, RowsContinueTheirParents) {
   constexpr int64_t kItems = 2, kDecodes = 3, kRoom = 5;
-  std::vector<uint16_t> sources, next(kItems * kDecodes * kRoom, 99);
+  std::vector<uint16_t> sources;
   for (int i = 0; i < kItems * kDecodes * kRoom; ++i)
     sources.push_back(static_cast<uint16_t>(i % 7));
   const std::vector<int32_t> positions{3, 3, 3, 0, 5, 4}, parents{2, 0, 0, 3, 5, 4};
+  const OnDevice<int32_t> at(device(), positions), of(device(), parents);
+  const OnDevice<uint16_t> from(device(), sources),
+      to(device(), std::vector<uint16_t>(kItems * kDecodes * kRoom, 99));
   FollowSources f{.items = kItems,
                   .decodes = kDecodes,
                   .max_length = kRoom,
-                  .positions = positions.data(),
-                  .parents = parents.data(),
-                  .sources = sources.data(),
-                  .next = next.data()};
-  emulated::follow_sources_gpu(f, {});
+                  .positions = at.data(),
+                  .parents = of.data(),
+                  .sources = from.data(),
+                  .next = to.data()};
+  device().kernels().follow_sources(f, device().stream());
+  const std::vector<uint16_t> next = to.back();
   for (int64_t row = 0; row < kItems * kDecodes; ++row)
     for (int64_t t = 0; t < kRoom; ++t) {
       const auto r = static_cast<size_t>(row);
@@ -229,4 +238,4 @@ TEST(FollowSources, RowsContinueTheirParents) {
 }
 
 }  // namespace
-}  // namespace quintet
+}  // namespace quintet::testing

@@ -1,52 +1,26 @@
 #pragma once
-// Memory and comparisons of the tests of generation's attention on the emulated GPU.
-
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <functional>
-#include <random>
-#include <span>
+// Memory and comparisons of the tests of generation's attention on a device.
 
 #include "kernels/decode_attention/decode_attention.h"
-#include "kernels/decode_attention/decode_rows.h"
-#include "kernels/device.h"
-#include "kernels/simt/emulator/emulator.h"
-#include "kernels/strided_copy.h"
-#include "runtime/base/dtype.h"
+#include "tests/gpu_kernels/on_device.h"
 
-namespace quintet {
+namespace quintet::testing {
 
-namespace emulated {
-void copy_strided_gpu(const StridedCopy& copy, Stream stream);
-}
-namespace simt = emulated::simt;
-
-/// Device memory of n elements: rounded random numbers, or NaN where nothing was written.
+/// n elements on the device: rounded random numbers, or NaN where nothing was written; and what the host knows of them,
+/// which fetch() renews after a kernel.
 class Elements {
  public:
-  Elements(const Elements&) = delete;  // a copy would be aligned otherwise
   Elements(int64_t n, DType dtype, std::mt19937* random, float deviation = 1)
-      : dtype_(dtype), bytes_(static_cast<size_t>(n * size_of(dtype)) + 64, std::byte{0xff}) {
-    std::normal_distribution<float> draw(0, deviation);
-    for (int64_t i = 0; random != nullptr && i < n; ++i) set(i, draw(*random));
-  }
-  void* data() const {
-    const auto at = reinterpret_cast<uintptr_t>(bytes_.data());
-    return reinterpret_cast<void*>((at + 63) / 64 * 64);
-  }
-  std::span<std::byte> bytes() const {
-    return {static_cast<std::byte*>(data()), bytes_.size() - 64};
-  }
-  void set(int64_t i, float x) {
-    if (dtype_ == DType::bf16)
-      static_cast<bfloat16*>(data())[i] = bfloat16(x);
-    else
-      static_cast<float*>(data())[i] = x;
-  }
+      : dtype_(dtype),
+        host_(drawn(static_cast<size_t>(n * size_of(dtype)), dtype, random, deviation)),
+        memory_(Device::current(), host_) {}
+  void* data() const { return memory_.data(); }
+  const OnDevice<std::byte>& memory() const { return memory_; }
+  void fetch() { host_ = memory_.back(); }
   float at(int64_t i) const {
-    return dtype_ == DType::bf16 ? static_cast<float>(static_cast<const bfloat16*>(data())[i])
-                                 : static_cast<const float*>(data())[i];
+    const void* host = host_.data();
+    return dtype_ == DType::bf16 ? static_cast<float>(static_cast<const bfloat16*>(host)[i])
+                                 : static_cast<const float*>(host)[i];
   }
   std::vector<float> part(int64_t begin, int64_t n) const {
     std::vector<float> values;
@@ -55,31 +29,24 @@ class Elements {
   }
 
  private:
-  DType dtype_;
-  std::vector<std::byte> bytes_;
-};
-
-/// Records `work` behind kernels that write `inputs`, which are NaN before, and does that: a kernel which
-/// begins early and reads the last one written before it waits gives something else. Each is the last in turn.
-inline void run_behind_writers(std::vector<const Elements*> inputs,
-                               const std::function<void()>& work) {
-  static size_t turn = 0;
-  std::ranges::rotate(inputs, inputs.begin() + static_cast<int64_t>(++turn % inputs.size()));
-  const MemoryArena arena(Device::current().memory());
-  std::vector<std::vector<std::byte>> copies;
-  std::vector<simt::emulator::Work> recorded;
-  simt::emulator::set_recorder([&](auto one) { recorded.push_back(std::move(one)); });
-  for (const Elements* input : inputs) {
-    const auto to = input->bytes();
-    const auto& from = copies.emplace_back(to.begin(), to.end());
-    std::ranges::fill(to, std::byte{0xff});
-    const auto bytes = static_cast<int64_t>(to.size());
-    emulated::copy_strided_gpu({to.data(), from.data(), bytes, {1, 1}, {0, 0}, {0, 0}}, {});
+  static std::vector<std::byte> drawn(size_t bytes, DType dtype, std::mt19937* random,
+                                      float deviation) {
+    std::vector<std::byte> host(bytes, std::byte{0xff});
+    std::normal_distribution<float> draw(0, deviation);
+    const auto size = static_cast<size_t>(size_of(dtype));
+    for (size_t at = 0; random != nullptr && at < bytes; at += size) {
+      const float x = draw(*random);
+      const bfloat16 half(x);
+      const void* from = dtype == DType::bf16 ? static_cast<const void*>(&half) : &x;
+      std::memcpy(&host[at], from, size);
+    }
+    return host;
   }
-  work();
-  simt::emulator::set_recorder(nullptr);
-  simt::emulator::replay(recorded);
-}
+
+  DType dtype_;
+  std::vector<std::byte> host_;
+  OnDevice<std::byte> memory_;
+};
 
 struct AlignedFloats {
   std::vector<float> memory;
@@ -100,4 +67,4 @@ inline void expect_close(const Elements& got, int64_t begin, const std::vector<f
         << "element " << i;
 }
 
-}  // namespace quintet
+}  // namespace quintet::testing

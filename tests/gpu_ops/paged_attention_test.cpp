@@ -1,17 +1,12 @@
-// Attention over a pool on the emulated GPU against the CPU's: groups of rows whose tokens lie at
+// Attention over a pool on a device against the CPU's: groups of rows whose tokens lie at
 // slots in no order, some shared, beside groups that rest; two architectures, three schedules.
 
+#include <deque>
 #include <numeric>
 
 #include "tests/gpu_ops/decode_memory.h"
-#include "tests/simt/schedules.h"
 
-namespace quintet::emulated {
-void decode_paged_gpu(const DecodePaged& attention, Stream stream);
-void store_paged_gpu(const StorePaged& store, Stream stream);
-}  // namespace quintet::emulated
-
-namespace quintet {
+namespace quintet::testing {
 namespace {
 
 struct Group {
@@ -30,11 +25,13 @@ const Sizes kSizes[] = {{"Base", 2, 64, {{1, 37}, {0, 0}, {1, 1}, {1, 70}}, 13},
                         {"Beams", 2, 64, {{4, 37}, {1, 37}, {0, 0}, {3, 5}, {2, 1}}, 0},
                         {"OddBeams", 3, 5, {{3, 18}, {1, 4}, {4, 2}}, 0}};
 
-class PagedAttention : public ::testing::TestWithParam<std::tuple<Sizes, DType, int, uint64_t>> {
+class PagedAttention
+    : public DeviceTest,
+      public ::testing::WithParamInterface<std::tuple<Sizes, DType, int, uint64_t>> {
  protected:
   PagedAttention() {
-    simt::emulator::set_sm(std::get<2>(GetParam()));
-    simt::emulator::set_seed(std::get<3>(GetParam()));
+    emulated::simt::emulator::set_sm(std::get<2>(GetParam()));
+    emulated::simt::emulator::set_seed(std::get<3>(GetParam()));
     std::iota(free_.begin(), free_.end(), 0);
     std::shuffle(free_.begin(), free_.end(), random_);
     int32_t row = 0;
@@ -53,7 +50,7 @@ class PagedAttention : public ::testing::TestWithParam<std::tuple<Sizes, DType, 
     }
     rows_ = row;
   }
-  ~PagedAttention() override { simt::emulator::set_sm(90); }
+  ~PagedAttention() override { emulated::simt::emulator::set_sm(90); }
   const Sizes& sizes() const { return std::get<0>(GetParam()); }
   DType dtype() const { return std::get<1>(GetParam()); }
   int64_t width() const { return sizes().heads * sizes().head_dim; }
@@ -78,13 +75,19 @@ class PagedAttention : public ::testing::TestWithParam<std::tuple<Sizes, DType, 
 TEST_P(PagedAttention, ReadsTokensWhereTheyStandAndAppendsTheNewest) {
   const auto [name, heads, head_dim, groups, biases] = sizes();
   const int64_t all = kPlaces * width();
-  const Elements keys(all, dtype(), &random_, 0.5f), values(all, dtype(), &random_);
+  Elements keys(all, dtype(), &random_, 0.5f), values(all, dtype(), &random_);
   const Elements query(rows_ * width(), dtype(), &random_, 0.7f);
-  const Elements fresh(rows_ * 2 * width(), dtype(), &random_, 0.7f),
-      out(rows_ * width(), dtype(), nullptr);
+  const Elements fresh(rows_ * 2 * width(), dtype(), &random_, 0.7f);
+  Elements out(rows_ * width(), dtype(), nullptr);
   std::vector<float> bias;
   for (int64_t i = 0; i < heads * biases; ++i)
     bias.push_back(0.1f * static_cast<float>(random_() % 30));
+  const OnDevice<float> biases_there(device(), bias);
+  std::deque<OnDevice<int32_t>> slots_there;
+  std::vector<PagedGroup> there = groups_;
+  for (size_t i = 0; i < there.size(); ++i)
+    there[i].slots = slots_there.emplace_back(device(), slots_[i]).data();
+  const OnDevice<PagedGroup> table(device(), there);
   DecodePaged a{.rows = {.dtype = dtype(),
                          .items = std::ssize(groups_),
                          .decodes = beams() ? kMostGroupRows : 1,
@@ -95,16 +98,19 @@ TEST_P(PagedAttention, ReadsTokensWhereTheyStandAndAppendsTheNewest) {
                          .query_stride = width(),
                          .out_stride = width()},
                 .pool = pool(keys, values),
-                .groups = groups_.data()};
+                .groups = table.data()};
   if (!beams()) {
     a.key = fresh.data();
     a.value = static_cast<std::byte*>(fresh.data()) + width() * size_of(dtype());
     a.key_stride = 2 * width();
-    a.bias = bias.data();
+    a.bias = biases_there.data();
     a.biases = biases;
   }
   const auto before = keys.part(0, all);
-  run_behind_writers({&query, &fresh}, [&] { emulated::decode_paged_gpu(a, {}); });
+  run_behind_writers(
+      device(), [&] { device().kernels().decode_paged(a, device().stream()); }, query.memory(),
+      fresh.memory());
+  for (Elements* written : {&keys, &values, &out}) written->fetch();
   size_t changed = 0;
   for (int64_t i = 0; i < all; ++i) changed += before[static_cast<size_t>(i)] != keys.at(i);
   size_t writers = 0;
@@ -151,21 +157,23 @@ TEST_P(PagedAttention, ReadsTokensWhereTheyStandAndAppendsTheNewest) {
 
 TEST_P(PagedAttention, StoresInputsAtTheirPlaces) {
   const int64_t tokens = 23, all = kPlaces * width();
-  const Elements keys(all, dtype(), nullptr), values(all, dtype(), nullptr);
+  Elements keys(all, dtype(), nullptr), values(all, dtype(), nullptr);
   const Elements new_keys(tokens * width(), dtype(), &random_);
   const Elements new_values(tokens * width(), dtype(), &random_);
   std::vector<int32_t> slots(kPlaces);
   std::iota(slots.begin(), slots.end(), 0);
   std::shuffle(slots.begin(), slots.end(), random_);
-  emulated::store_paged_gpu({.dtype = dtype(),
-                             .pool = pool(keys, values),
-                             .tokens = tokens,
-                             .heads = sizes().heads,
-                             .head_dim = sizes().head_dim,
-                             .keys = new_keys.data(),
-                             .values = new_values.data(),
-                             .slots = slots.data()},
-                            {});
+  const OnDevice<int32_t> where(device(), slots);
+  device().kernels().store_paged({.dtype = dtype(),
+                                  .pool = pool(keys, values),
+                                  .tokens = tokens,
+                                  .heads = sizes().heads,
+                                  .head_dim = sizes().head_dim,
+                                  .keys = new_keys.data(),
+                                  .values = new_values.data(),
+                                  .slots = where.data()},
+                                 device().stream());
+  keys.fetch(), values.fetch();
   for (int64_t t = 0; t < kPlaces; ++t) {
     const int64_t at = slots[static_cast<size_t>(t)] * width();
     if (t < tokens) {
@@ -180,7 +188,7 @@ TEST_P(PagedAttention, StoresInputsAtTheirPlaces) {
 INSTANTIATE_TEST_SUITE_P(
     , PagedAttention,
     ::testing::Combine(::testing::ValuesIn(kSizes), ::testing::Values(DType::f32, DType::bf16),
-                       ::testing::Values(80, 90), ::testing::ValuesIn(testing::kSchedules)),
+                       ::testing::Values(80, 90), ::testing::ValuesIn(kSchedules)),
     [](const auto& named) {
       return fmt::format("{}{}Sm{}Seed{}", std::get<0>(named.param).name,
                          std::get<1>(named.param) == DType::bf16 ? "Bf16" : "F32",
@@ -188,4 +196,4 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 }  // namespace
-}  // namespace quintet
+}  // namespace quintet::testing

@@ -1,25 +1,13 @@
-// Drawing on the emulated GPU gives the tokens that the CPU's filters and draws give, row by row,
+// Drawing on a device gives the tokens that the CPU's filters and draws give, row by row,
 // for every rule, temperature and element type, under three schedules.
 
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <random>
-
 #include "kernels/logits/logits.h"
-#include "kernels/logits/sample_rows.h"
 #include "models/decoding/search/filters.h"
-#include "runtime/base/dtype.h"
-#include "tests/simt/schedules.h"
+#include "tests/gpu_kernels/on_device.h"
 
-namespace quintet::emulated {
-void sample_gpu(const SampleRows& rows, Stream stream);
-}  // namespace quintet::emulated
-
-namespace quintet {
+namespace quintet::testing {
 namespace {
 
-namespace emulator = emulated::simt::emulator;
 constexpr float kNegInf = -1.0e7f;
 
 struct Rule {
@@ -43,9 +31,38 @@ const Rule kRules[] = {{"Greedy", 0, 0, {0.0f}},
                        {"LikelyAll", 0, 1.0f, {1.0f}},
                        {"OfEachItem", 0, 0.8f, {1.0f, 0.0f, 2.0f}}};
 
-class Sample : public ::testing::TestWithParam<std::tuple<Rule, DType, uint64_t>> {
+struct Drawn {
+  std::vector<int32_t> tokens;
+  std::vector<float> log_probs;
+};
+/// What a row of the batch after the other draws; pointers of `rows` are to the host's memory.
+template <typename T>
+Drawn sample(Device& device, SampleRows rows, const std::vector<T>& logits,
+             const std::vector<float>& temperatures, Key key) {
+  const auto count = static_cast<size_t>(rows.rows);
+  const OnDevice<T> logits_there(device, logits);
+  const OnDevice<float> temperatures_there(device, temperatures),
+      log_probs(device, std::vector<float>(count, std::nanf("")));
+  const OnDevice<Key> key_there(device, {key});
+  const OnDevice<int32_t> tokens(device, std::vector<int32_t>(count, -1));
+  std::optional<OnDevice<int32_t>> ids;
+  if (rows.row_ids != nullptr)
+    rows.row_ids =
+        ids.emplace(device, std::vector<int32_t>(rows.row_ids, rows.row_ids + count)).data();
+  rows.logits = logits_there.data();
+  rows.temperatures = temperatures_there.data();
+  rows.has_one_temperature = temperatures.size() == 1;
+  rows.key = key_there.data();
+  rows.tokens = tokens.data();
+  rows.log_probs = log_probs.data();
+  device.kernels().sample(rows, device.stream());
+  return {tokens.back(), log_probs.back()};
+}
+
+class Sample : public DeviceTest,
+               public ::testing::WithParamInterface<std::tuple<Rule, DType, uint64_t>> {
  protected:
-  void SetUp() override { emulator::set_seed(std::get<2>(GetParam())); }
+  Sample() { emulated::simt::emulator::set_seed(std::get<2>(GetParam())); }
 };
 
 struct Expected {
@@ -91,25 +108,18 @@ TEST_P(Sample, DrawsWhatTheCpuDraws) {
   // Rows of the batch that still run: not all.
   const std::vector<int32_t> row_ids{0, 2, 3, 4};
   const Key key{123, 456};
-  std::vector<int32_t> tokens(row_ids.size(), -1);
-  std::vector<float> log_probs(row_ids.size(), std::nanf(""));
   const SampleRows rows{.dtype = dtype,
-                        .logits = dtype == DType::bf16 ? static_cast<const void*>(rounded.data())
-                                                       : static_cast<const void*>(logits.data()),
                         .rows = static_cast<int64_t>(row_ids.size()),
                         .vocab = kVocab,
                         .stride = kStride,
                         .row_ids = row_ids.data(),
                         .num_decodes = kDecodes,
-                        .temperatures = rule.temperatures.data(),
-                        .has_one_temperature = rule.temperatures.size() == 1,
                         .topk = rule.topk,
                         .topp = rule.topp,
-                        .rescale_log_probs = rule.rescale,
-                        .key = &key,
-                        .tokens = tokens.data(),
-                        .log_probs = log_probs.data()};
-  emulated::sample_gpu(rows, {});
+                        .rescale_log_probs = rule.rescale};
+  const auto [tokens, log_probs] = dtype == DType::bf16
+                                       ? sample(device(), rows, rounded, rule.temperatures, key)
+                                       : sample(device(), rows, logits, rule.temperatures, key);
   for (size_t i = 0; i < row_ids.size(); ++i) {
     const auto begin = logits.begin() + static_cast<int64_t>(i) * kStride;
     const auto item = static_cast<size_t>(row_ids[i] / kDecodes);
@@ -124,7 +134,7 @@ TEST_P(Sample, DrawsWhatTheCpuDraws) {
 INSTANTIATE_TEST_SUITE_P(, Sample,
                          ::testing::Combine(::testing::ValuesIn(kRules),
                                             ::testing::Values(DType::f32, DType::bf16),
-                                            ::testing::ValuesIn(testing::kSchedules)),
+                                            ::testing::ValuesIn(kSchedules)),
                          [](const auto& named) {
                            return fmt::format(
                                "{}{}Seed{}", std::get<0>(named.param).name,
@@ -132,25 +142,24 @@ INSTANTIATE_TEST_SUITE_P(, Sample,
                                std::get<2>(named.param));
                          });
 
-TEST(SampleAlone, ShortRowsAndNanAreDrawnFrom) {
-  const std::vector<float> logits{std::nanf(""), -1.0f, -INFINITY, -0.5f};
-  emulator::set_seed(1);
-  const float temperature = 1;
+class SampleAlone : public DeviceTest {
+ protected:
+  std::pair<int32_t, float> drawn(const std::vector<float>& logits, int64_t topk, float topp,
+                                  Key key) {
+    const auto vocab = static_cast<int64_t>(logits.size());
+    const Drawn one =
+        sample(device(), {.rows = 1, .vocab = vocab, .stride = vocab, .topk = topk, .topp = topp},
+               logits, {1}, key);
+    return {one.tokens[0], one.log_probs[0]};
+  }
+};
+
+TEST_F(SampleAlone, ShortRowsAndNanAreDrawnFrom) {
+  emulated::simt::emulator::set_seed(1);
   for (const int64_t topk : {int64_t{0}, int64_t{1}}) {
     for (uint32_t seed = 0; seed < 5; ++seed) {
       const Key key{0, seed};
-      int32_t token = -1;
-      float log_prob = 0;
-      SampleRows rows{.logits = logits.data(),
-                      .rows = 1,
-                      .vocab = 4,
-                      .stride = 4,
-                      .temperatures = &temperature,
-                      .topk = topk,
-                      .key = &key,
-                      .tokens = &token,
-                      .log_probs = &log_prob};
-      emulated::sample_gpu(rows, {});
+      const auto [token, log_prob] = drawn({std::nanf(""), -1.0f, -INFINITY, -0.5f}, topk, 0, key);
       const float first = -1.0f + gumbel_noise(key, 1), second = -0.5f + gumbel_noise(key, 3);
       EXPECT_EQ(token, topk == 1 || second > first ? 3 : 1);
       const double total = std::exp(-1.0) + std::exp(-0.5);
@@ -161,28 +170,13 @@ TEST(SampleAlone, ShortRowsAndNanAreDrawnFrom) {
 }
 
 // As those of rows that rest may be. Nothing beyond the row is read.
-TEST(SampleAlone, ARowOfNanAloneGivesATokenOfTheVocabulary) {
-  const std::vector<float> logits(5, std::nanf(""));
-  const float temperature = 1;
-  const Key key{0, 1};
+TEST_F(SampleAlone, ARowOfNanAloneGivesATokenOfTheVocabulary) {
   for (const auto& [topk, topp] : {std::pair{0, 0.0f}, {2, 0.0f}, {0, 0.5f}}) {
-    int32_t token = -1;
-    float log_prob = 0;
-    emulated::sample_gpu({.logits = logits.data(),
-                          .rows = 1,
-                          .vocab = 5,
-                          .stride = 5,
-                          .temperatures = &temperature,
-                          .topk = topk,
-                          .topp = topp,
-                          .key = &key,
-                          .tokens = &token,
-                          .log_probs = &log_prob},
-                         {});
+    const auto [token, log_prob] = drawn(std::vector<float>(5, std::nanf("")), topk, topp, {0, 1});
     EXPECT_EQ(token, 0);
     EXPECT_TRUE(std::isnan(log_prob));
   }
 }
 
 }  // namespace
-}  // namespace quintet
+}  // namespace quintet::testing
