@@ -8,6 +8,7 @@
 #include "kernels/gpu/gpu_kernels.h"
 #include "kernels/step_keys.h"
 #include "models/base_model.h"
+#include "models/decoding/gpu/repeated_work.h"
 #include "runtime/execution/tape.h"
 #include "runtime/ops/ops.h"
 #include "runtime/optim/adafactor/adafactor.h"
@@ -408,6 +409,58 @@ TEST_F(StepGraphs, LeaveNoGradientsWhenTheyAreRefused) {
   const auto refused = gradient(true);
   EXPECT_NE(::testing::internal::GetCapturedStderr(), "");
   EXPECT_EQ(refused, gradient(false));
+}
+
+/// While it lives the device's memory is what the pool has cached already, if it refuses.
+class ScarceMemory final : public MemorySource {
+ public:
+  explicit ScarceMemory(Memory& memory) : memory_(memory) {
+    memory.change_source([this](MemorySource& before) {
+      before_ = &before;
+      return this;
+    });
+  }
+  ~ScarceMemory() override {
+    memory_.change_source([this](MemorySource&) { return before_; });
+  }
+  void* allocate(int64_t bytes) override { return refuses ? nullptr : before_->allocate(bytes); }
+  void release(void* pointer, int64_t bytes) override { before_->release(pointer, bytes); }
+  std::string name() const override { return "a scarce memory"; }
+  bool refuses = false;
+
+ private:
+  Memory& memory_;
+  MemorySource* before_ = nullptr;
+};
+
+TEST_F(StepGraphs, AreNotMadeWhereTheirOwnBlocksFindNoMemory) {
+  ScarceMemory scarce(Device::current().memory());
+  int calls = 0, recorded_call = 2;
+  // A call's block is larger than those before, which are cached.
+  const auto work = [&] {
+    scarce.refuses = ++calls == recorded_call;
+    ops::scale(Tensor::zeros({{{axis::kEmbed, int64_t{1000} << calls}}, DType::f32}), 2);
+  };
+  const auto said = [&](const auto& run) {
+    ::testing::internal::CaptureStderr();
+    for (int time = 0; time < 4; ++time) run();
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const std::string lack =
+      "not recorded as a graph: out of memory on a scarce memory while work is recorded: ";
+  Parameters none;
+  StepGraph graph(
+      none, [&](const HostArrays&, Key, const auto&) { work(); }, true);
+  const HostArrays batch = batch_of(1, 8, 0, false);
+  EXPECT_TRUE(said([&] { graph.run(batch, {}); }).starts_with("steps are " + lack));
+  EXPECT_FALSE(graph.launched());
+  EXPECT_EQ(calls, 5);
+
+  recorded_call = calls + 3;
+  decoding::RepeatedWork step;
+  const std::string of_generation = said([&] { step.run(Group(), work); });
+  EXPECT_TRUE(of_generation.starts_with("steps of generation are " + lack)) << of_generation;
+  EXPECT_EQ(calls, 10);
 }
 
 TEST_F(StepGraphs, AreNotLaunchedWhileSomebodyLooksAtEachOp) {

@@ -4,6 +4,7 @@
 //   RepeatedWork step;
 //   step.run(weights.ranks, [&] { queue kernels });        // the same work each time
 
+#include <cstdio>
 #include <functional>
 #include <memory>
 
@@ -16,12 +17,13 @@ class RepeatedWork {
  public:
   /// The first two times runs `work`: once makes plans and memory. Then it is recorded, and later
   /// times repeat the recording. `ranks` do the same together; where they talk through ordinary memory,
-  /// nothing can be recorded, and `work` is run each time.
+  /// nothing can be recorded, and `work` is run each time; so it is where one device lacks the memory for a
+  /// recording's own blocks.
   void run(const Group& ranks, const std::function<void()>& work) {
     if (recording_ != nullptr) return launch();
     work();
     Device::current().synchronize();
-    if (warm_) record(ranks, work);
+    if (warm_ && may_record_) record(ranks, work);
     warm_ = true;
   }
 
@@ -30,6 +32,7 @@ class RepeatedWork {
     recording_.reset();
     collectives_.reset();
     warm_ = false;
+    may_record_ = true;
   }
 
  private:
@@ -42,15 +45,21 @@ class RepeatedWork {
       collectives_ = ranks.comm()->record();
       if (collectives_ == nullptr) return;
     }
-    recording_ = Device::current().record([&] {
-      work();
-      if (collectives_ != nullptr) collectives_->close();
-    });
+    try {
+      recording_ = Device::current().record([&] {
+        work();
+        if (collectives_ != nullptr) collectives_->close();
+      });
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::kEnvironment || ranks.size() > 1) throw;
+      may_record_ = false;
+      fmt::print(stderr, "steps of generation are not recorded as a graph: {}\n", error.what());
+    }
   }
 
   std::unique_ptr<RecordedCollectives> collectives_;  // goes after the recording
   std::unique_ptr<Recording> recording_;
-  bool warm_ = false;
+  bool warm_ = false, may_record_ = true;
 };
 
 }  // namespace quintet::decoding
