@@ -13,6 +13,11 @@ What a function is called with, by its use in the gin file:
     ProcessPostprocessor  postprocess(output, example=, is_target=)   what the metric compares
     ProcessMetric         metric(targets, predictions)             a dict of numbers, texts and values as seqio.metrics has them: its own, or the classes
                                                                    Text, Histogram, Image, Audio and Generic of this module, which have the same fields
+    ProcessMetricObject   a class (or an object) in place of a function, as seqio.metrics.Metric: from_model_output(inputs, model_output, features,
+                                                                   target_field_name), which gives an object with compute() or actual_compute(). inputs: examples
+                                                                   as seqio has them, texts as bytes; model_output: ids [examples, length] or scores, or
+                                                                   (ids, auxiliary values); NumPy's arrays, if there is NumPy, else lists; features[name].vocabulary
+                                                                   has decode, encode, vocab_size, eos_id, pad_id, unk_id
     ProcessSource         a dict of sequences of examples (len and [index]) by split, in place of a function
     ProcessDecoder        decode(record)                           a dict; record: the bytes of a record of a ProtoDataSource's files
     ProcessFunction, of a parameter of T5X's that takes a function:
@@ -38,6 +43,7 @@ With `format = 'tf_example'` beside the command, examples come and go as tf.trai
 import array
 import base64
 import dataclasses
+import enum
 import inspect
 import io
 import json
@@ -69,6 +75,13 @@ def _decoded(value):
     if isinstance(value, dict) and list(value) == ["base64"]:
         return base64.b64decode(value["base64"])
     return value
+
+
+class ModelOutputType(enum.IntEnum):
+    """seqio.metrics.ModelOutputType."""
+    PREDICTION = 1
+    SCORE = 2
+    PREDICTION_WITH_AUX = 3
 
 
 @dataclasses.dataclass
@@ -333,6 +346,96 @@ def _decode(function, request, ask):
     return {"decodes": decodes, "scores": scores}
 
 
+def _array(values):
+    try:
+        import numpy
+    except ImportError:
+        return values
+    return numpy.array(values)
+
+
+class _Vocabulary:
+    def __init__(self, name, fields, ask):
+        self._name, self._ask = name, ask
+        for key in ("vocab_size", "pad_id", "eos_id", "unk_id", "bos_id"):
+            setattr(self, key, fields.pop(key))
+
+    def _asked(self, **question):
+        return self._ask({**question, "feature": self._name})[0]
+
+    def decode(self, ids):
+        return self._asked(decode=[[int(i) for i in ids]])["decoded"][0]
+
+    def encode(self, text):
+        return self._asked(encode=[text])["encoded"][0]
+
+
+def _input_of(fields):
+    """An example as tfds.as_numpy gives it."""
+    def feature(value):
+        value = _decoded(value)
+        return value.encode() if isinstance(value, str) else _array([item.encode() if isinstance(item, str) else item for item in value]) if isinstance(value, list) else value
+
+    return {name: feature(value) for name, value in fields.items()}
+
+
+def _padded(rows):
+    longest = max(map(len, rows), default=0)
+    return [row + [0] * (longest - len(row)) for row in rows]
+
+
+def _model_output(part, kind):
+    if kind == "score":
+        return _array([float(score) for score in part["scores"]])
+    predictions = _array(_padded(part["predictions"]))
+    if kind == "prediction":
+        return predictions
+    return predictions, {name: _array(values) for name, values in part.get("aux_values", {}).items()}
+
+
+def _joined(parts):
+    """Parts of the examples as one."""
+    whole = {"inputs": [], "predictions": [], "scores": [], "aux_values": {}}
+    for part in parts:
+        for name in ("inputs", "predictions", "scores"):
+            whole[name] += part.get(name, [])
+        for name, values in part.get("aux_values", {}).items():
+            whole["aux_values"].setdefault(name, []).extend(values)
+    return whole
+
+
+def _metric_object(metric, about, ask):
+    kind, size, target = about["model_output_type"], about["size"], about["target_field_name"]
+    own = getattr(metric, "model_output_type", None)
+    if own is not None and getattr(own, "name", str(own)).lower() != kind:
+        raise TypeError(f"model_output_type of the metric is {getattr(own, 'name', own)}, that of ProcessMetricObject {kind.upper()}; bind the metric's")
+    features = {}
+    for name, fields in about["features"].items():
+        vocabulary = _Vocabulary(name, fields, ask)
+        features[name] = types.SimpleNamespace(vocabulary=vocabulary, **fields)
+
+    def part(begin, end):
+        steps = range(begin, end, 1000)  # lines of a bearable length
+        whole = _joined([ask({"examples": [at, min(end, at + 1000)]})[0] for at in steps])
+        return [_input_of(fields) for fields in whole["inputs"]], _model_output(whole, kind)
+
+    if not about["batch_size"]:
+        inputs, output = part(0, size)
+        made = metric.from_model_output(inputs, output, features, target)
+        if hasattr(made, "actual_compute"):
+            return made.actual_compute(inputs, features, target)[0]
+        return made.compute()
+    made = None
+    for begin in range(0, size, about["batch_size"]):
+        end = min(size, begin + about["batch_size"])
+        batch = metric.from_model_output(*part(begin, end), features, target, mask=_array([1] * (end - begin)),
+                                         indices_2d=_array([[0, i] for i in range(begin, end)]))
+        if hasattr(batch, "actual_compute"):
+            raise TypeError("a metric with actual_compute takes all examples at once: leave ProcessMetricObject.batch_size at 0")
+        made = batch if made is None else made.merge(batch)
+    return made.compute()
+
+
 def _state_of(fields):
     return types.SimpleNamespace(**fields)
 
@@ -366,6 +469,9 @@ def _respond(function, request, following, ask):
     """A line, and the bytes that follow it. `following`: what followed the request. `ask`: sends an answer that is a question."""
     if "decode" in request:
         return _line(_decode(function, request, ask)), b""
+    if "metric_object" in request:
+        metrics = _metric_object(function, request["metric_object"], ask)
+        return _line({"metrics": {name: _metric(value) for name, value in metrics.items()}}), b""
     if "logit_callback" in request:
         logits = function(_logits_of(request["logits"], following), _state_of(request["logit_callback"]))
         data = _bytes_of(logits)

@@ -54,12 +54,10 @@ std::string log_text(const data::MetricValue& value) {
              : fmt::format("a value of kind {}, which TensorBoard shows", value.kind());
 }
 
-/// Whether a task has a metric of scores, or one of predictions.
-bool any_metric_wants_scores(const data::Evaluator& evaluator, bool scores) {
-  for (const data::Task* task : evaluator.tasks())
-    for (const data::MetricFn& metric : task->metric_fns())
-      if (metric.wants_scores() == scores) return true;
-  return false;
+bool any_metric_wants(const data::Evaluator& evaluator, data::ModelOutputType type) {
+  const auto tasks = evaluator.tasks();
+  return std::any_of(tasks.begin(), tasks.end(),
+                     [&](const data::Task* task) { return task->wants(type); });
 }
 
 }  // namespace
@@ -71,8 +69,9 @@ TaskEvaluator::TaskEvaluator(const data::Provider& provider, const data::Dataset
       evaluator_(
           provider, dataset, [this](const data::Lengths&) { return converter_for(*model_, {}); },
           config_.options),
-      decodes_(any_metric_wants_scores(evaluator_, false)),
-      scores_(any_metric_wants_scores(evaluator_, true)) {
+      decodes_(any_metric_wants(evaluator_, data::ModelOutputType::prediction) ||
+               any_metric_wants(evaluator_, data::ModelOutputType::prediction_with_aux)),
+      scores_(any_metric_wants(evaluator_, data::ModelOutputType::score)) {
   configured_decode_fn(*model_, model_->model->spec().decoder_only());  // a wrong one, told at once
 }
 

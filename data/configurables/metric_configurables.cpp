@@ -1,5 +1,6 @@
 #include "data/configurables/metric_configurables.h"
 
+#include "data/evaluation/legacy_metric.h"
 #include "data/metrics/plain/plain_text.h"
 #include "data/metrics/postprocessors.h"
 #include "data/metrics/sklearn.h"
@@ -158,9 +159,20 @@ void register_postprocessors(Registry& r) {
       {{"passthrough_feature_keys", nullptr}});
 }
 
+void register_metric_objects(Registry& r) {
+  for (const char* name : {"PassthroughLegacyMetric.from_metric_fn", "LegacyMetric.empty"})
+    r.add_function(std::string("seqio.metrics.") + name,
+                   [](MetricFn metric_fn, std::optional<PostprocessFn> postprocess_fn) {
+                     return legacy_metric(std::move(metric_fn),
+                                          postprocess_fn.value_or(PostprocessFn()));
+                   },
+                   {"metric_fn", {"postprocess_fn", nullptr}});
+}
+
 }  // namespace
 
 void register_metrics(gin::Registry& registry) {
+  register_metric_objects(registry);
   register_metric_fns(registry);
   register_our_metrics(registry);
   register_postprocessors(registry);

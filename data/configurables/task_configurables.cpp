@@ -30,26 +30,42 @@ PostprocessFn postprocess_fn(const Arguments& a) {
 
 constexpr const char* kSampleFn = "tensorflow.data.Dataset.sample_from_datasets";
 
+/// "my.gin:12", where the task or mixture has its name.
+std::string place_of(const Arguments& a) {
+  const std::string where = a.where("name").text;
+  return where.substr(0, where.rfind(": "));
+}
+
+template <typename T>
+std::vector<T> list_or_none(const Arguments& a, const char* name) {
+  return a.value(name).is_none() ? std::vector<T>{} : a.get<std::vector<T>>(name);
+}
+
 Value make_task(const Arguments& a) {
-  const auto metrics = a.value("metric_fns");
   return gin::to_value(std::make_shared<const Task>(Task::Config{
       .name = a.get<std::string>("name"),
       .source = a.get<DataSourcePtr>("source"),
       .preprocessors = a.get<std::vector<PreprocessorPtr>>("preprocessors"),
       .output_features = a.get<Features>("output_features"),
-      .metric_fns =
-          metrics.is_none() ? std::vector<MetricFn>{} : a.get<std::vector<MetricFn>>("metric_fns"),
+      .metric_fns = list_or_none<MetricFn>(a, "metric_fns"),
+      .metric_objs = list_or_none<MetricObject>(a, "metric_objs"),
       .postprocess_fn = postprocess_fn(a),
       .shuffle_buffer_size = a.get<std::optional<int64_t>>("shuffle_buffer_size"),
+      .defined_at = place_of(a),
   }));
 }
 
 void register_mixtures(Registry& r) {
-  r.add_struct<MixtureSpec>("seqio.dataset_providers.Mixture")
-      .required("name", &MixtureSpec::name)
-      .required("tasks", &MixtureSpec::tasks)
-      .arg("default_rate", &MixtureSpec::default_rate)
-      .arg("sample_fn", &MixtureSpec::sample_fn);
+  const MixtureSpec mixture;
+  r.add("seqio.dataset_providers.Mixture",
+        {"name", "tasks", {"default_rate", mixture.default_rate}, {"sample_fn", mixture.sample_fn}},
+        [](const Arguments& a) {
+          return gin::to_value(MixtureSpec{.name = a.get<std::string>("name"),
+                                           .tasks = a.get<std::vector<Value>>("tasks"),
+                                           .default_rate = a.value("default_rate"),
+                                           .sample_fn = a.value("sample_fn"),
+                                           .defined_at = place_of(a)});
+        });
   // seqio's default is this with stop_on_empty_dataset = True.
   r.add(kSampleFn, {{"stop_on_empty_dataset", false}}, [](const Arguments& a) -> gin::Value {
     fail(ExitCode::kUsage, "{} is used as @{} without ()", a.target().name, a.target().name);
@@ -109,6 +125,7 @@ void register_tasks(Registry& r) {
          "output_features",
          {"postprocess_fn", nullptr},
          {"metric_fns", nullptr},
+         {"metric_objs", nullptr},
          {"shuffle_buffer_size", Task::kShuffleBufferSize}},
         make_task);
   register_mixtures(r);

@@ -1,6 +1,7 @@
 #include "data/configurables/configurables.h"
 #include "data/tasks/gin_types.h"
 #include "data/workers/worker_functions.h"
+#include "runtime/base/check.h"
 #include "runtime/gin/config_state.h"
 
 namespace quintet::data {
@@ -17,6 +18,27 @@ std::vector<Param> process_params(std::vector<Param> more = {}) {
                                {"format", options.format}};
   params.insert(params.end(), more.begin(), more.end());
   return params;
+}
+
+ModelOutputType model_output_type(const Arguments& a) {
+  const auto name = a.get<std::string>("model_output_type");
+  if (name == "PREDICTION") return ModelOutputType::prediction;
+  if (name == "SCORE") return ModelOutputType::score;
+  if (name == "PREDICTION_WITH_AUX") return ModelOutputType::prediction_with_aux;
+  const std::string where = a.where("model_output_type").text;
+  QT_CHECK(name != "SCORE_WITH_INTERMEDIATES",
+           "{}: T5X's evaluation gives no metric intermediates of scores; bind 'SCORE'", where);
+  fail(ExitCode::kUsage, "{}: expected 'PREDICTION', 'SCORE' or 'PREDICTION_WITH_AUX', found '{}'",
+       where, name);
+}
+
+MetricObject metric_object(WorkersPtr workers, const Arguments& a) {
+  const auto batch_size = a.get<int64_t>("batch_size");
+  QT_CHECK(batch_size >= 0, "{}: expected 0 or more, found {}", a.where("batch_size").text,
+           batch_size);
+  QT_CHECK(!workers->tf_examples(), "{}: a metric object takes its examples as 'json'",
+           a.where("format").text);
+  return process_metric_object(std::move(workers), model_output_type(a), batch_size);
 }
 
 }  // namespace
@@ -52,6 +74,9 @@ void register_workers(gin::Registry& r, bool allow_commands) {
   r.add("quintet.data.ProcessMetric", process_params(), [workers](const Arguments& a) {
     return gin::to_value(process_metric(workers(a), "ProcessMetric"));
   });
+  r.add("quintet.data.ProcessMetricObject",
+        process_params({{"model_output_type", "PREDICTION"}, {"batch_size", int64_t{0}}}),
+        [workers](const Arguments& a) { return gin::to_value(metric_object(workers(a), a)); });
   r.add("quintet.data.ProcessFunction", process_params(),
         [workers](const Arguments& a) { return gin::Value::object(workers(a)); });
   r.add("quintet.data.ProcessDecoder", process_params(), [workers](const Arguments& a) {

@@ -16,18 +16,13 @@ struct Evaluator::TaskSet {
 
 namespace {
 
-template <typename Predicate>
-bool any_metric(const Task& task, Predicate matches) {
-  return std::any_of(task.metric_fns().begin(), task.metric_fns().end(), matches);
-}
-
 /// Those that have the split and a metric.
 std::vector<const Task*> tasks_to_evaluate(const Provider& provider, const std::string& split) {
   std::vector<const Task*> tasks;
   for (const Task* task : provider.tasks()) {
     const auto splits = task->splits();
     const bool has_split = std::find(splits.begin(), splits.end(), split) != splits.end();
-    if (has_split && !task->metric_fns().empty())
+    if (has_split && task->has_metrics())
       tasks.push_back(task);
     else
       fmt::print(stderr, "task '{}' has no {}: it is not evaluated\n", task->name(),
@@ -60,29 +55,33 @@ void append(std::vector<T>& all, std::vector<T>&& some) {
   all.insert(all.end(), std::make_move_iterator(some.begin()), std::make_move_iterator(some.end()));
 }
 
-MetricValues compute(const MetricFn& metric, const TaskOutputs& outputs) {
-  const Answers& targets = *outputs.targets;
-  if (const auto* of_scores = std::get_if<ScoreMetric>(&metric.compute))
-    return (*of_scores)(targets, outputs.scores);
-  if (const auto* with_aux = std::get_if<PredictWithAuxMetric>(&metric.compute))
-    return (*with_aux)(targets, outputs.predictions, outputs.aux_values);
-  return metric(targets, outputs.predictions);
-}
-
-void compute_metrics(TaskOutputs& outputs) {
-  const std::string& task = outputs.task->name();
-  for (const MetricFn& metric : outputs.task->metric_fns()) {
+void compute_metrics(TaskOutputs& outputs, const std::string& target_field_name) {
+  const Task& task = *outputs.task;
+  const auto add = [&](const auto& values_of) {
     MetricValues values;
     try {
-      values = compute(metric, outputs);
+      values = values_of();
     } catch (const Error& error) {
-      fail(error.code(), "evaluation of task '{}': {}", task, error.what());
+      fail(error.code(), "evaluation of task '{}': {}", task.name(), error.what());
     }
     for (const auto& [name, value] : values)
       QT_CHECK(outputs.metrics.emplace(name, value).second,
-               "task '{}': two of its metrics give a value '{}'; drop one of metric_fns", task,
-               name);
-  }
+               "task '{}': two of its metrics give a value '{}'; drop one of metric_fns and "
+               "metric_objs",
+               task.name(), name);
+  };
+  const ModelOutput output{.inputs = *outputs.examples,
+                           .features = task.output_features(),
+                           .target_field_name = target_field_name,
+                           .tokens = outputs.tokens,
+                           .outputs = outputs.outputs,
+                           .scores = outputs.scores,
+                           .aux_values = outputs.aux_values};
+  for (const MetricObject& metric : task.metric_objs()) add([&] { return metric.compute(output); });
+  for (const MetricFn& metric : task.metric_fns())
+    add([&] {
+      return metric(*outputs.targets, outputs.predictions, outputs.scores, outputs.aux_values);
+    });
 }
 
 }  // namespace
@@ -134,12 +133,9 @@ std::vector<const Task*> Evaluator::tasks() const {
 
 bool Evaluator::run_model(const TaskSet& set, const ModelFns& model,
                           const std::function<bool()>& stop, TaskOutputs& outputs) const {
-  const bool wants_scores =
-      any_metric(*set.task, [](const MetricFn& m) { return m.wants_scores(); });
-  const bool wants_predictions =
-      any_metric(*set.task, [](const MetricFn& m) { return !m.wants_scores(); });
-  const bool wants_aux =
-      any_metric(*set.task, [](const MetricFn& m) { return m.wants_aux_values(); });
+  const bool wants_scores = set.task->wants(ModelOutputType::score);
+  const bool wants_aux = set.task->wants(ModelOutputType::prediction_with_aux);
+  const bool wants_predictions = wants_aux || set.task->wants(ModelOutputType::prediction);
   const Vocabulary& vocabulary = target_vocabulary(*set.task, target_field_name_);
   Batches batches(set.examples, dataset_, converter_);
   ModelOutputs own;
@@ -162,6 +158,7 @@ bool Evaluator::run_model(const TaskSet& set, const ModelFns& model,
       outputs.outputs.push_back(vocabulary.decode(tokens));
       outputs.predictions.push_back(set.task->postprocess(outputs.outputs.back(), example, false));
     }
+    if (!set.task->metric_objs().empty()) append(outputs.tokens, std::move(batch.tokens));
     for (auto& [name, values] : batch.aux_values)
       append(outputs.aux_values[name], std::move(values));
   }
@@ -178,7 +175,7 @@ std::optional<std::vector<TaskOutputs>> Evaluator::evaluate(
     outputs.examples = &set->examples;
     outputs.targets = &set->targets;
     if (!run_model(*set, model, stop, outputs)) return std::nullopt;
-    compute_metrics(outputs);
+    compute_metrics(outputs, target_field_name_);
     all.push_back(std::move(outputs));
   }
   return all;

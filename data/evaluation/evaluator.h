@@ -40,6 +40,7 @@ struct TaskOutputs {
   const Task* task = nullptr;
   const std::vector<Example>* examples = nullptr;  // the evaluator's
   const Answers* targets = nullptr;                // postprocessed; the evaluator's
+  std::vector<Tokens> tokens;                      // of predictions; kept for metric objects
   std::vector<std::string> outputs;                // decoded text
   Answers predictions;                             // outputs, postprocessed
   Scores scores;

@@ -10,6 +10,15 @@ MetricValues MetricFn::operator()(const Answers& targets, const Answers& predict
   return (*of_predictions)(targets, predictions);
 }
 
+MetricValues MetricFn::operator()(const Answers& targets, const Answers& predictions,
+                                  const Scores& scores, const AuxValues& aux_values) const {
+  if (const auto* of_scores = std::get_if<ScoreMetric>(&compute))
+    return (*of_scores)(targets, scores);
+  if (const auto* with_aux = std::get_if<PredictWithAuxMetric>(&compute))
+    return (*with_aux)(targets, predictions, aux_values);
+  return (*this)(targets, predictions);
+}
+
 MetricValue::operator double() const {
   QT_CHECK(scalar() != nullptr, "a metric gave a value of kind {} where a number is expected",
            kind());

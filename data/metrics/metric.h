@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include "data/examples/dataset.h"
+#include "data/examples/preprocessor.h"
 #include "data/metrics/answer.h"
 
 namespace quintet::data {
@@ -83,6 +83,9 @@ using Scores = std::vector<double>;
 /// What a model gave besides its predictions: name -> one value an example.
 using AuxValues = std::map<std::string, Answers>;
 
+/// seqio.metrics.ModelOutputType: what a metric wants of the model.
+enum class ModelOutputType { prediction, score, prediction_with_aux };  // as MetricFn::compute
+
 using PredictMetric =
     std::function<MetricValues(const Answers& targets, const Answers& predictions)>;
 using ScoreMetric = std::function<MetricValues(const Answers& targets, const Scores& scores)>;
@@ -95,10 +98,32 @@ struct MetricFn {
   std::string name;
   std::variant<PredictMetric, ScoreMetric, PredictWithAuxMetric> compute;
 
-  bool wants_scores() const { return std::holds_alternative<ScoreMetric>(compute); }
-  bool wants_aux_values() const { return std::holds_alternative<PredictWithAuxMetric>(compute); }
+  ModelOutputType model_output_type() const {
+    return static_cast<ModelOutputType>(compute.index());
+  }
   /// For a metric of predictions; throws a usage error for another.
   MetricValues operator()(const Answers& targets, const Answers& predictions) const;
+  /// For any: it takes what it wants.
+  MetricValues operator()(const Answers& targets, const Answers& predictions, const Scores& scores,
+                          const AuxValues& aux_values) const;
+};
+
+/// An evaluation set and what a model made of it; what was not asked for is empty.
+struct ModelOutput {
+  const std::vector<Example>& inputs;
+  const Features& features;  // the task's
+  const std::string& target_field_name;
+  const std::vector<Tokens>& tokens;
+  const std::vector<std::string>& outputs;  // tokens as text
+  const Scores& scores;
+  const AuxValues& aux_values;
+};
+
+/// seqio.metrics.Metric: from_model_output(..).compute(). It postprocesses what it compares itself.
+struct MetricObject {
+  std::string name;
+  ModelOutputType model_output_type;
+  std::function<MetricValues(const ModelOutput&)> compute;
 };
 
 /// seqio's postprocess_fn(decoded_model_output, example=, is_target=): makes the answer that

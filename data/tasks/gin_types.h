@@ -16,6 +16,7 @@ struct MixtureSpec {
   std::vector<gin::Value> tasks;  // names, tasks, or pairs of one and its rate
   gin::Value default_rate = 1.0;  // or a function such as @seqio.mixing_rate_num_examples
   gin::Value sample_fn = {};      // @tf.data.Dataset.sample_from_datasets; none: seqio's default
+  std::string defined_at = {};
 };
 
 /// The object that a value is or, if it is an uncalled reference, makes.
@@ -66,6 +67,15 @@ struct Convert<data::MetricFn> : MadeByReference<data::MetricFn> {
   static std::string expected() { return "a metric such as @metrics.sequence_accuracy"; }
   static Value to(data::MetricFn value) {
     return Value::object(std::make_shared<data::MetricFn>(std::move(value)));
+  }
+};
+template <>
+struct Convert<data::MetricObject> : MadeByReference<data::MetricObject> {
+  static std::string expected() {
+    return "a metric object such as @seqio.metrics.PassthroughLegacyMetric.from_metric_fn()";
+  }
+  static Value to(data::MetricObject value) {
+    return Value::object(std::make_shared<data::MetricObject>(std::move(value)));
   }
 };
 template <>

@@ -66,6 +66,13 @@ Task::Task(Config config) : config_(std::move(config)) {
            config_.name, *config_.shuffle_buffer_size);
 }
 
+bool Task::wants(ModelOutputType type) const {
+  return std::any_of(metric_fns().begin(), metric_fns().end(),
+                     [&](const MetricFn& m) { return m.model_output_type() == type; }) ||
+         std::any_of(metric_objs().begin(), metric_objs().end(),
+                     [&](const MetricObject& m) { return m.model_output_type == type; });
+}
+
 size_t Task::cache_point() const {
   const auto& steps = config_.preprocessors;
   const auto found = std::find_if(steps.begin(), steps.end(), [](const PreprocessorPtr& step) {

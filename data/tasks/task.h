@@ -69,9 +69,11 @@ class Task final : public Provider {
     std::vector<PreprocessorPtr> preprocessors;
     Features output_features;
     std::vector<MetricFn> metric_fns = {};
+    std::vector<MetricObject> metric_objs = {};
     PostprocessFn postprocess_fn = {};  // none: the decoded text itself
     /// Examples held to shuffle what preprocessors make of one; none: the task must not be shuffled.
     std::optional<int64_t> shuffle_buffer_size = kShuffleBufferSize;
+    std::string defined_at = {};  // "task.gin:12"
   };
   static constexpr int64_t kShuffleBufferSize = 1000;  // seqio's
   /// Throws a usage error if the name has other characters than letters, digits, _ . : # - or /, and
@@ -96,6 +98,10 @@ class Task final : public Provider {
   /// Examples as the source gives them.
   StreamPtr raw_stream(const StreamOptions& options) const;
   const std::vector<MetricFn>& metric_fns() const { return config_.metric_fns; }
+  const std::vector<MetricObject>& metric_objs() const { return config_.metric_objs; }
+  /// Whether one of its metrics does.
+  bool wants(ModelOutputType type) const;
+  bool has_metrics() const { return !metric_fns().empty() || !metric_objs().empty(); }
   /// What a metric compares: of decoded text (targets and predictions alike).
   Answer postprocess(const Answer& decoded, const Example& example, bool is_target) const;
 

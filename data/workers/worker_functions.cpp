@@ -227,10 +227,72 @@ MetricValue metric_value_of(const Json& json) {
   return generic;
 }
 
-JsonText answers_json(const Answers& answers) {
+MetricValues metric_values_of(const Json& json) {
+  MetricValues values;
+  for (const auto& [metric, value] : json.members())
+    values.insert_or_assign(metric, metric_value_of(value));
+  return values;
+}
+
+JsonText answers_json(std::span<const Answer> answers) {
   JsonText json = JsonText::array();
   for (const Answer& answer : answers) json.push_back(answer_json(answer));
   return json;
+}
+
+JsonText vocabulary_json(const Feature& feature) {
+  const auto id_of = [](std::optional<int32_t> id) { return id ? JsonText(*id) : JsonText(); };
+  const Vocabulary& vocabulary = *feature.vocabulary;
+  return {{"vocab_size", vocabulary.vocab_size()},
+          {"pad_id", vocabulary.pad_id()},
+          {"eos_id", id_of(vocabulary.eos_id())},
+          {"unk_id", id_of(vocabulary.unk_id())},
+          {"bos_id", id_of(vocabulary.bos_id())},
+          {"add_eos", feature.add_eos},
+          {"required", feature.required},
+          {"dtype", name_of(feature.type)},
+          {"rank", feature.rank}};
+}
+
+/// What a metric object is told of a part of the examples.
+JsonText part_json(const ModelOutput& output, const Json& range) {
+  const auto size = std::ssize(output.inputs);
+  const int64_t begin = range[0].as_int(), end = range[1].as_int();
+  QT_CHECK_AS(ExitCode::kData, 0 <= begin && begin <= end && end <= size,
+              "{}: [{}, {}), expected examples of 0 to {}", range.path(), begin, end, size);
+  const auto part = [&](const auto& all) {
+    return std::span(all).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+  };
+  JsonText json = {{"inputs", JsonText::array()}};
+  for (const Example& example : part(output.inputs))
+    json["inputs"].push_back(example_json(example));
+  if (!output.tokens.empty()) json["predictions"] = part(output.tokens);
+  if (!output.scores.empty())
+    for (const double score : part(output.scores)) json["scores"].push_back(json_number(score));
+  for (const auto& [name, values] : output.aux_values)
+    json["aux_values"][name] = answers_json(part(values));
+  return json;
+}
+
+/// What the process of a metric object asks for.
+JsonText reply_json(const ModelOutput& output, const Json& question) {
+  if (question.has("examples")) return part_json(output, question["examples"]);
+  const std::string name = question["feature"].as_string();
+  const Feature* feature = find_feature(output.features, name);
+  QT_CHECK_AS(ExitCode::kData, feature != nullptr, "{}: no feature '{}'",
+              question["feature"].path(), name);
+  JsonText made = JsonText::array();
+  if (question.has("encode")) {
+    for (const std::string& text : question["encode"].as_strings())
+      made.push_back(feature->vocabulary->encode(text));
+    return {{"encoded", made}};
+  }
+  for (const Json& json : question["decode"].items()) {
+    Tokens ids;
+    for (const int64_t id : json.as_ints()) ids.push_back(static_cast<int32_t>(id));
+    made.push_back(feature->vocabulary->decode(ids));
+  }
+  return {{"decoded", made}};
 }
 
 }  // namespace
@@ -256,13 +318,35 @@ MetricFn process_metric(WorkersPtr workers, std::string name) {
     MetricValues values;
     Conversation about(*workers);
     about.with("targets", answers_json(targets)).with("predictions", answers_json(predictions));
-    about.ask([&](const Json& answer, const auto&) {
-      for (const auto& [metric, value] : answer["metrics"].members())
-        values.insert_or_assign(metric, metric_value_of(value));
-    });
+    about.ask(
+        [&](const Json& answer, const auto&) { values = metric_values_of(answer["metrics"]); });
     return values;
   };
   return {std::move(name), compute};
+}
+
+MetricObject process_metric_object(WorkersPtr workers, ModelOutputType type, int64_t batch_size) {
+  static constexpr const char* kTypes[] = {"prediction", "score", "prediction_with_aux"};
+  const char* wanted = kTypes[static_cast<size_t>(type)];
+  const auto compute = [workers = std::move(workers), wanted,
+                        batch_size](const ModelOutput& output) {
+    JsonText about = {{"model_output_type", wanted},
+                      {"target_field_name", output.target_field_name},
+                      {"batch_size", batch_size},
+                      {"size", output.inputs.size()},
+                      {"features", JsonText::object()}};
+    for (const auto& [name, feature] : output.features)
+      about["features"][name] = vocabulary_json(feature);
+    MetricValues values;
+    const auto next = [&](const Json& answer, const auto&) -> std::optional<Workers::Request> {
+      if (!answer.has("metrics")) return Workers::Request{line_of(reply_json(output, answer)), ""};
+      values = metric_values_of(answer["metrics"]);
+      return std::nullopt;
+    };
+    workers->converse({line_of({{"metric_object", about}}), ""}, next);
+    return values;
+  };
+  return {"ProcessMetricObject", type, compute};
 }
 
 FileDataSource::ParseRecord process_decoder(WorkersPtr workers) {

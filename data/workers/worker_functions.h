@@ -8,6 +8,12 @@
 //                  a value is also a text, or one of {"histogram": [..], "bins": 30}, {"image": ["PNG as base64"],
 //                  "width": 2, "height": 3, "max_outputs": 3}, {"audio": ["WAV as base64"], "max_outputs": 3} and
 //                  {"tensor": [[..]], "plugin_name": "..", "plugin_content": "base64"}, as seqio.metrics has them
+//   metric object  {"metric_object": {"model_output_type": "prediction", "target_field_name": "targets", "batch_size": 0,
+//                  "size": 100, "features": {"targets": {"vocab_size": 259, ..}, ..}}}. The process asks before it
+//                  answers as a metric does:
+//                  {"examples": [0, 50]}  ->  {"inputs": [{..}, ..]} and, as wanted, "predictions" (ids), "scores", "aux_values"
+//                  {"decode": [[5, 6, 1], ..], "feature": "targets"}     ->  {"decoded": ["..", ..]}
+//                  {"encode": ["..", ..], "feature": "targets"}          ->  {"encoded": [[5, 6], ..]}
 //   source         {"split": "train"}                                     ->  {"size": 100}
 //                  {"split": "train", "index": 7}                         ->  {"example": {..}}
 //   decoder        {"record": {"base64": ".."}}                           ->  {"example": {..}}
@@ -32,6 +38,9 @@ using WorkersPtr = std::shared_ptr<const Workers>;
 PreprocessorPtr process_preprocessor(WorkersPtr workers);
 PostprocessFn process_postprocessor(WorkersPtr workers);
 MetricFn process_metric(WorkersPtr workers, std::string name);
+/// A class with seqio.metrics.Metric's from_model_output and compute. `batch_size`: it is called for so many examples at a
+/// time, and what it gives is merged; 0: for all at once, as seqio.Evaluator does.
+MetricObject process_metric_object(WorkersPtr workers, ModelOutputType type, int64_t batch_size);
 /// Examples by index, so that shuffling and positions are those of any other source.
 DataSourcePtr process_source(WorkersPtr workers, std::vector<std::string> splits);
 

@@ -129,8 +129,8 @@ TEST(MetricValues, NanScoresAreErrorsThatNameTheExample) {
 }
 
 TEST(MetricValues, AMetricOfScoresDoesNotComparePredictions) {
-  EXPECT_TRUE(metrics::score_auc().wants_scores());
-  EXPECT_FALSE(metrics::squad().wants_scores());
+  EXPECT_EQ(metrics::score_auc().model_output_type(), ModelOutputType::score);
+  EXPECT_EQ(metrics::squad().model_output_type(), ModelOutputType::prediction);
   EXPECT_TRUE(contains(usage_error([] { metrics::score_auc()({0}, {1}); }), "score_auc"));
 }
 

@@ -118,7 +118,7 @@ seqio.TaskRegistry.tasks = [@seqio.Task()]
   EXPECT_EQ(task.metric_fns()[0].name, "mean_3class_f1");
   EXPECT_EQ(task.metric_fns()[1]({0, 1}, {0, 1}), (MetricValues{{"matthews_corrcoef", 100.0}}));
   EXPECT_EQ(task.metric_fns()[2].name, "deduplicate_metric(squad)");
-  EXPECT_TRUE(task.metric_fns()[3].wants_scores());
+  EXPECT_EQ(task.metric_fns()[3].model_output_type(), ModelOutputType::score);
   const auto rouge = [&](size_t i) {
     return task.metric_fns()[i]({"walked"}, {"walking"}).at("rouge1");
   };

@@ -45,6 +45,19 @@ def metric(targets, predictions):
             "spread": quintet_worker.Histogram([1, 2, 3]), "picture": quintet_worker.Image([[[[255, 0, 0], [0.0, 1.0, 0.5]]]]),
             "sound": quintet_worker.Audio([[[0.5], [-2.0]]], 8000), "grid": Grid()}}
 
+class Judge:  # a metric object
+    model_output_type = quintet_worker.ModelOutputType.PREDICTION
+
+    @classmethod
+    def from_model_output(cls, inputs, model_output, features, target_field_name):
+        judge = cls()
+        judge.inputs, judge.texts = inputs, [features[target_field_name].vocabulary.decode(ids) for ids in model_output]
+        return judge
+
+    def compute(self):
+        return {{"seen": len(self.texts), "first": quintet_worker.Text(self.inputs[0]["targets_pretokenized"].decode()),
+                "waves": quintet_worker.Audio([[[0.25]]], 8000)}}
+
 def wrong(example):
     text = example["inputs"]
     print("about", text, flush=True)
@@ -68,7 +81,7 @@ def answers_file():
 def decode(record):
     return {{"inputs": "record %d" % int(record.strip(b"\\xff\\xfe")), "targets": "x"}}
 
-quintet_worker.run({{"decode": decode, "preprocess": preprocess, "postprocess": postprocess, "metric": metric, "wrong": wrong,
+quintet_worker.run({{"decode": decode, "preprocess": preprocess, "postprocess": postprocess, "metric": metric, "judge": Judge, "wrong": wrong,
                     "source": {{"train": Squares(), "validation": Squares()}}}}[sys.argv[1]])
 """
 
@@ -81,6 +94,7 @@ data.JsonlDataSource.split_to_filepattern = {{'train': '{folder}/rows.jsonl', 'v
 data.ProcessPreprocessor.command = ['{program}', '{folder}/functions.py', 'preprocess']
 data.ProcessPostprocessor.command = ['{program}', '{folder}/functions.py', 'postprocess']
 data.ProcessMetric.command = ['{program}', '{folder}/functions.py', 'metric']
+data.ProcessMetricObject.command = ['{program}', '{folder}/functions.py', 'judge']
 data.ProcessSource.command = ['{program}', '{folder}/functions.py', 'source']
 data.ProcessSource.splits = ['train', 'validation']
 seqio.Feature.vocabulary = @seqio.ByteVocabulary()
@@ -91,6 +105,7 @@ seqio.Task:
   output_features = {{'inputs': @seqio.Feature(), 'targets': @seqio.Feature()}}
   postprocess_fn = @data.ProcessPostprocessor()
   metric_fns = [@data.ProcessMetric()]
+  metric_objs = [@data.ProcessMetricObject()]
 seqio.TaskRegistry.tasks = [@seqio.Task()]
 """
 
@@ -225,9 +240,10 @@ def test_training_resumes_and_evaluates_with_ones_own_functions(folder):
     quintet("generate", f"--model_dir={folder}/whole", "a")
     for run in "whole", "one":
         found = quintet("eval", f"--model_dir={folder}/{run}", "--split=validation", "--allow_commands", f"--output_dir={folder}/{run}-eval")
-        assert json.loads(found.out) == {"step": 6, "task": "mine", "examples": 40, "count": 40.0, "lengths": 77.0}, found
+        assert json.loads(found.out) == {"step": 6, "task": "mine", "examples": 40, "count": 40.0, "lengths": 77.0, "seen": 40.0}, found
         logged, = (folder / f"{run}-eval").rglob("mine-metrics.jsonl")
-        assert json.loads(logged.read_text())["grid"] == [[0.5], [2.0]], logged.read_text()
+        values = json.loads(logged.read_text())
+        assert values["grid"] == [[0.5], [2.0]] and values["first"] == "0", values
 
 
 e2e.run(globals())
