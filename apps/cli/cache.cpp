@@ -38,6 +38,7 @@ void add_flags(CommandLine& cli, CacheFlags& flags) {
   app.add_flag("--ignore_other_caches", flags.ignore_other_caches,
                "do not skip tasks that are in --tasks_additional_cache_dirs");
   app.add_flag("--enable_char_counts", flags.cache.enable_char_counts, "also count characters");
+  app.add_flag("--add_provenance", flags.cache.add_provenance, "keep where examples are from");
   app.add_option("--output_format", flags.output_format,
                  "tfrecord, or arrayrecord, which other programs read by index")
       ->capture_default_str()

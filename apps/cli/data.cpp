@@ -53,7 +53,10 @@ int run_data(std::span<char* const> arguments) {
 
   GinSession session(gin_line, {}, {.macros = {"TASK_FEATURE_LENGTHS"}, .needs_all = false});
   if (flags.what == "prepare") return prepare_dataset(flags, data_dir_of(session.config())), 0;
-  if (flags.what == "list") return list_tasks(session.tasks(), flags.format), 0;
+  if (flags.what == "list") {
+    (flags.provenance ? list_provenance : list_tasks)(session.tasks(), flags.format);
+    return 0;
+  }
   QT_CHECK(!flags.name.empty(), "quintet data {}: which task? 'quintet data list' lists them",
            flags.what);
   options.lengths =

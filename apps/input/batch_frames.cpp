@@ -63,6 +63,7 @@ void refuse_flags_of_others(const CLI::App& app, std::string_view what) {
                  {"--split", "--task_feature_lengths", "--shuffle", "--seed", "--no_pack",
                   "--best_fit", "--use_cached"},
                  "is about one task, and 'quintet data prepare' writes a whole data set");
+  if (what != "list") refuse_flags(app, {"--provenance"}, "is for 'quintet data list'");
   if (what != "prepare") refuse_flags(app, {"--from"}, "is for 'quintet data prepare'");
   if (what != "show") refuse_flags(app, {"--num", "--most_ids"}, "is for 'quintet data show'");
   if (what != "lengths")

@@ -33,6 +33,15 @@ void list_tasks(const data::TaskRegistry& tasks, const ResultFormat& format) {
         "-: the task's data or vocabulary is not here (--tfds_data_dir, VOCABULARY in gin)\n");
 }
 
+void list_provenance(const data::TaskRegistry& tasks, const ResultFormat& format) {
+  format.print_text("provider_name\tprovider_type\tcall_site_0\n");
+  for (const auto& [name, at] : tasks.registrations()) {
+    format.print_object(
+        nlohmann::ordered_json{{"task", name}, {"type", at.type}, {"place", at.place}}.dump());
+    format.print_text(fmt::format("{}\t{}\t{}\n", name, at.type, at.place));
+  }
+}
+
 void prepare_dataset(const DataFlags& flags, const std::string& data_dir) {
   if (flags.name.empty()) {
     for (const data::ArchiveDataset& one : data::archive_datasets()) {
@@ -71,6 +80,7 @@ void DataFlags::add_to(CLI::App& app) {
                  "for prepare: folder of the data set's unpacked archive; it is written to "
                  "--tfds_data_dir")
       ->transform(mapped_path);
+  app.add_flag("--provenance", provenance, "for list: where each task and mixture is defined");
   app.add_option("--split", options.split, "split of the data set")->capture_default_str();
   app.add_option("--num", options.num, "number of examples and rows to show")
       ->capture_default_str()

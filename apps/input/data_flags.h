@@ -18,7 +18,7 @@ struct DataFlags {
   ResultFormat format{"text"};
   BatchFlags batches;
   data::LengthOptions length_statistics;
-  bool padded = false;
+  bool padded = false, provenance = false;
   std::string from;  // of prepare
 
   void add_to(CLI::App& app);
@@ -29,5 +29,7 @@ void prepare_dataset(const DataFlags& flags, const std::string& data_dir);
 
 /// A line for each: its splits in a column of their own on a terminal, behind a tab elsewhere.
 void list_tasks(const data::TaskRegistry& tasks, const ResultFormat& format);
+/// seqio's registration_provenance: a line for each, its name, type and where it is defined, behind tabs.
+void list_provenance(const data::TaskRegistry& tasks, const ResultFormat& format);
 
 }  // namespace quintet

@@ -68,8 +68,10 @@ class SplitWriter {
         reader_(task.config().source->open(split_)) {
     QT_CHECK(reader_->size().has_value(), "task '{}': split '{}' has no end and cannot be cached",
              task.name(), split_);
-    chunks_ = (*reader_->size() + kSpillExamples - 1) / kSpillExamples;
-    num_files_ = std::max(task.config().source->num_shards(split_), options.min_shards);
+    shards_ = task.config().source->num_shards(split_);
+    chunks_ =
+        options.add_provenance ? shards_ : (*reader_->size() + kSpillExamples - 1) / kSpillExamples;
+    num_files_ = std::max(shards_, options.min_shards);
     if (options.max_shards > 0) num_files_ = std::min(num_files_, options.max_shards);
     num_files_ = std::max<int64_t>(1, num_files_);
   }
@@ -84,7 +86,7 @@ class SplitWriter {
                           *reader_->size());
     in_parallel(options_, chunks_, [&](int64_t chunk) {
       if (!fs::exists(stats_file(chunk))) preprocess(chunk);
-      preprocessing.done(kSpillExamples);
+      preprocessing.done(options_.add_provenance ? *reader_->size() / shards_ : kSpillExamples);
     });
     options_.peers.gather("");
     CacheStats stats;
@@ -147,9 +149,17 @@ class SplitWriter {
     const Key seed =
         fold_in(key_from_seed(options_.base_seed), crc32c(task_.name() + " " + split_));
     // Parts of a seed that differ by task: two tasks over one source must not draw alike.
-    const auto order_of_source = std::make_shared<ReadOrder>(
-        reader_, ReadOptions{.seed = fold_in(seed, kPreprocessing).b, .epochs = 1});
-    StreamPtr stream = place_stream(order_of_source, chunk * kSpillExamples, kSpillExamples);
+    Key drawn = fold_in(seed, kPreprocessing);
+    int64_t first = chunk * kSpillExamples, count = kSpillExamples;
+    std::shared_ptr<const Reader> reader = reader_;
+    if (options_.add_provenance) {  // an example's number is one within its shard
+      reader = task_.config().source->open_shard(split_, {chunk, shards_});
+      drawn = split_at(drawn, static_cast<uint64_t>(chunk));
+      first = 0, count = *reader->size();
+    }
+    const auto order_of_source =
+        std::make_shared<ReadOrder>(reader, ReadOptions{.seed = drawn.b, .epochs = 1});
+    StreamPtr stream = place_stream(order_of_source, first, count);
     const PreprocessContext context{task_.output_features(), {}};
     for (const PreprocessorPtr& step : task_.config().preprocessors) {
       if (dynamic_cast<const CacheDatasetPlaceholder*>(step.get()) != nullptr) break;
@@ -166,11 +176,22 @@ class SplitWriter {
       } catch (const Error& error) {
         fail(error.code(), "{}: {}", example.where(), error.what());
       }
+      if (options_.add_provenance) add_provenance(example, *reader, chunk, static_cast<int64_t>(i));
       const Key key = split_at(order, i);
       spill.add(uint64_t{key.a} << 32 | key.b, serialize_tf_example(example));
     }
     spill.finish();
     atomic_write_file(stats_file(chunk), stats.to_json().dump());  // says that the chunk is whole
+  }
+
+  void add_provenance(Example& example, const Reader& shard, int64_t index, int64_t number) const {
+    const std::vector<std::string> files = shard.files();
+    const std::string prefix = kProvenance;
+    example.set(prefix + "task", task_.name());
+    example.set(prefix + "source_shard", files.size() == 1 ? files.front() : split_);
+    example.set(prefix + "source_shard_index", index);
+    example.set(prefix + "index_within_shard", number);
+    if (options_.base_seed != 0) example.set(prefix + "preprocessors_seed", options_.base_seed);
   }
 
   /// Neighbouring buckets, as many as fit into a thread's share of the memory.
@@ -291,7 +312,7 @@ class SplitWriter {
   fs::path folder_;
   std::string split_;
   std::shared_ptr<const Reader> reader_;
-  int64_t chunks_ = 0, num_files_ = 0;
+  int64_t shards_ = 0, chunks_ = 0, num_files_ = 0;
   std::vector<Spill> spills_;
   std::vector<Group> groups_;
   std::vector<int64_t> file_bytes_;
@@ -313,6 +334,7 @@ std::string plan_of(const Task& task, const CacheOptions& options) {
                          {"format", static_cast<int>(options.format)},
                          {"group_size", options.group_size},
                          {"char_counts", options.enable_char_counts},
+                         {"provenance", options.add_provenance},
                          {"preprocessors", task.config().preprocessors.size()}};
   for (const std::string& split : task.splits())
     for (const std::string& file : task.config().source->open(split)->files())

@@ -20,12 +20,16 @@
 
 namespace quintet::data {
 
+/// seqio.beam_utils.PROVENANCE_KEYS begin with it; info of a cache does not list them.
+inline constexpr const char* kProvenance = "provenance/";
+
 struct CacheOptions {
   std::string output_cache_dir;
   int64_t min_shards = 64,
           max_shards = 0;  // files: as many as the source's, within these; 0: no limit
   int64_t base_seed = 0;
   bool enable_char_counts = false;
+  bool add_provenance = false;  // features provenance/* (kProvenance) in the records
   CacheFormat format = CacheFormat::tfrecord;
   int64_t group_size =
       0;  // records of an ArrayRecord's chunk; 0: the number of files, as seqio has it

@@ -25,15 +25,21 @@ Find found(const Arguments& a, const char* parameter) {
       [name = a.get<std::string>(parameter)](const TaskRegistry& tasks) { return tasks.get(name); };
 }
 
-Value object_of(AddProviders add) {
-  return Value::object(std::make_shared<const AddProviders>(std::move(add)));
+/// What `add` registers is defined where the first bound argument is.
+Value object_of(const Arguments& a, AddProviders add) {
+  const std::string where = a.where(a.names().front()).text;
+  return Value::object(std::make_shared<const AddProviders>(
+      [place = where.substr(0, where.rfind(": ")), add = std::move(add)](TaskRegistry& tasks) {
+        tasks.set_place(place);
+        add(tasks);
+      }));
 }
 
 /// What `change` makes of a task or mixture. Parts of a mixture are registered, too, if asked for.
 Value derived(const Arguments& a, ChangeTask change) {
-  return object_of([find = found(a, "mixture_or_task"), change = std::move(change),
-                    name = a.get<std::string>("new_mixture_or_task_name"),
-                    with_parts = a.get<bool>("add_to_seqio_registry")](TaskRegistry& tasks) {
+  return object_of(a, [find = found(a, "mixture_or_task"), change = std::move(change),
+                       name = a.get<std::string>("new_mixture_or_task_name"),
+                       with_parts = a.get<bool>("add_to_seqio_registry")](TaskRegistry& tasks) {
     const Derived all = derive(find(tasks), name, change);
     if (with_parts)
       for (const ProviderPtr& part : all.parts) tasks.add(part);
@@ -81,8 +87,8 @@ void register_helpers(Registry& r) {
   r.add(helpers + "mixture_with_missing_task_splits_removed",
         {"mixture_name", "split", "new_mixture_name", {"add_to_seqio_registry", true}},
         [](const Arguments& a) {
-          return object_of([find = found(a, "mixture_name"), split = a.get<std::string>("split"),
-                            name = a.get<std::string>("new_mixture_name")](TaskRegistry& tasks) {
+          return object_of(a, [find = found(a, "mixture_name"), split = a.get<std::string>("split"),
+                               name = a.get<std::string>("new_mixture_name")](TaskRegistry& tasks) {
             tasks.add(without_parts_missing(find(tasks), split, name));
           });
         });
@@ -95,8 +101,8 @@ void register_helpers(Registry& r) {
 
 /// add_fully_cached_task and add_fully_cached_mixture.
 Value fully_cached_provider(const Arguments& a, const char* name) {
-  return object_of([find = found(a, name), lengths = a.get<Lengths>("sequence_length"),
-                    keep_order = a.get<bool>("disallow_shuffling")](TaskRegistry& tasks) {
+  return object_of(a, [find = found(a, name), lengths = a.get<Lengths>("sequence_length"),
+                       keep_order = a.get<bool>("disallow_shuffling")](TaskRegistry& tasks) {
     const ProviderPtr original = find(tasks);
     const auto name_of = [&](const std::string& part) { return fully_cached_name(part, lengths); };
     const Derived all =
@@ -120,7 +126,7 @@ void register_experimental(Registry& r) {
           const auto count = a.get<int32_t>("num_sentinels");
           QT_CHECK(count > 0, "{}: {} sentinels, expected at least 1",
                    a.where("num_sentinels").text, count);
-          return object_of([find = found(a, "task_name"), count](TaskRegistry& tasks) {
+          return object_of(a, [find = found(a, "task_name"), count](TaskRegistry& tasks) {
             const ProviderPtr original = find(tasks);
             const Derived all = derive(original, sentinel_task_name(original->name(), count),
                                        [count](Task::Config& task) {

@@ -183,7 +183,9 @@ ProviderPtr make_mixture(const MixtureSpec& spec, const TaskRegistry& registry,
 TaskRegistry make_task_registry(const gin::Config& config) {
   TaskRegistry registry;
   register_builtin_tasks(registry);
+  registry.set_place("built in, as t5.data.tasks has it");
   register_t5_tasks(registry, config);
+  registry.set_place("built in, as t5.data.mixtures has it");
   register_t5_mixtures(registry, config);
   registry.begin_configured();
   const auto add = [&](const std::string& list, const auto& add_item) {
@@ -195,11 +197,14 @@ TaskRegistry make_task_registry(const gin::Config& config) {
     }
   };
   add("TaskRegistry", [&](const gin::Value& task) {
-    registry.add(gin::as<std::shared_ptr<const Task>>(task, {"seqio.TaskRegistry.tasks"}));
+    const auto made = gin::as<std::shared_ptr<const Task>>(task, {"seqio.TaskRegistry.tasks"});
+    if (made != nullptr) registry.set_place(made->config().defined_at);
+    registry.add(made);
   });
   add("MixtureRegistry", [&](const gin::Value& mixture) {
-    registry.add(make_mixture(gin::as<MixtureSpec>(mixture, {"seqio.MixtureRegistry.mixtures"}),
-                              registry, config));
+    const auto spec = gin::as<MixtureSpec>(mixture, {"seqio.MixtureRegistry.mixtures"});
+    registry.set_place(spec.defined_at);
+    registry.add(make_mixture(spec, registry, config));
   });
   return registry;
 }

@@ -85,7 +85,8 @@ class Adder {
                 registry.get(task),
                 rate ? MixtureRate(*rate) : configured_rate("t5.data.rate_num_examples", config));
           return std::make_shared<Mixture>(name, std::move(parts));
-        });
+        },
+        "Mixture");
   }
 
  private:

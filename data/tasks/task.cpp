@@ -194,11 +194,14 @@ void TaskRegistry::add(ProviderPtr provider) {
   const std::string& name = provider->name();
   QT_CHECK(providers_.emplace(name, provider).second,
            "a task or mixture called '{}' is registered already; choose another name", name);
+  const bool is_task = dynamic_cast<const Task*>(provider.get()) != nullptr;
+  registrations_[name] = {is_task ? "Task" : "Mixture", place_};
   if (in_configuration_) configured_.push_back(name);
 }
 
-void TaskRegistry::add(std::string name, Make make) {
+void TaskRegistry::add(std::string name, Make make, const char* type) {
   QT_CHECK(!has(name), "a task or mixture called '{}' is registered already", name);
+  registrations_[name] = {type, place_};
   built_in_.emplace(std::move(name), std::move(make));
 }
 

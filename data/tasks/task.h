@@ -164,13 +164,20 @@ class TaskRegistry {
   /// A task that is built in: made when it is asked for, and hidden by one that is added under its
   /// name.
   using Make = std::function<ProviderPtr(const TaskRegistry& registry)>;
-  void add(std::string name, Make make);
+  void add(std::string name, Make make, const char* type = "Task");
   /// Throws a usage error that names the nearest known task.
   ProviderPtr get(const std::string& name) const;
   bool has(const std::string& name) const {
     return providers_.contains(name) || built_in_.contains(name);
   }
   std::vector<std::string> names() const;
+  /// What is added from now on is defined there, "task.gin:12".
+  void set_place(std::string place) { place_ = std::move(place); }
+  /// By name; of those that are not made yet, too.
+  struct Registration {
+    std::string type, place;  // "Task" or "Mixture"
+  };
+  const std::map<std::string, Registration>& registrations() const { return registrations_; }
   /// What is added from now on is the configuration's; and the names of that, in order.
   void begin_configured() { in_configuration_ = true; }
   const std::vector<std::string>& configured() const { return configured_; }
@@ -178,6 +185,8 @@ class TaskRegistry {
  private:
   bool in_configuration_ = false;
   std::vector<std::string> configured_;
+  std::string place_ = "built in";
+  std::map<std::string, Registration> registrations_;
   mutable std::map<std::string, ProviderPtr> providers_;
   std::map<std::string, Make> built_in_;
 };

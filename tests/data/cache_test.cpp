@@ -76,6 +76,46 @@ TEST_F(Caches, HaveTheSameExamplesInEitherFormat) {
   }
 }
 
+/// seqio's beam_utils_test.py has these names and values.
+TEST_F(Caches, MaySayWhereExamplesAreFrom) {
+  const Task task = tsv_task("t", lines_);
+  CacheOptions with = options("with");
+  with.add_provenance = true;
+  with.base_seed = 42;
+  EXPECT_EQ(write_cache(task, with), 501);
+  CacheOptions parallel = options("parallel", 3);
+  parallel.add_provenance = true;
+  parallel.base_seed = 42;
+  write_cache(task, parallel);
+  EXPECT_EQ(contents(folder_ / "with/t"), contents(folder_ / "parallel/t"));
+  const TFExampleDataSource records({{"train", {(folder_ / "with/t/train.tfrecord-*").string()}}},
+                                    {{"inputs_pretokenized", "string", {}},
+                                     {"provenance/task", "string", {}},
+                                     {"provenance/source_shard", "string", {}},
+                                     {"provenance/source_shard_index", "int64", {}},
+                                     {"provenance/index_within_shard", "int64", {}},
+                                     {"provenance/preprocessors_seed", "int64", {}}});
+  StreamPtr stream = read_stream(records.open("train"), {.epochs = 1});
+  std::set<std::pair<int64_t, int64_t>> places;
+  for (const Example& example : collect(*stream)) {
+    const int64_t shard = example.integer("provenance/source_shard_index"),
+                  index = example.integer("provenance/index_within_shard");
+    EXPECT_EQ(example.text("provenance/task"), "t");
+    EXPECT_EQ(example.text("provenance/source_shard"), lines_[static_cast<size_t>(shard)]);
+    EXPECT_EQ(example.text("inputs_pretokenized"),
+              shard == 1 ? "last" : fmt::format("in {}", index));
+    EXPECT_EQ(example.integer("provenance/preprocessors_seed"), 42);
+    places.emplace(shard, index);
+  }
+  EXPECT_EQ(places.size(), 501u);
+  // They are no features of the task: info does not list them.
+  EXPECT_FALSE(contains(read_file(folder_ / "with/t/info.train.json"), "provenance"));
+  write_cache(task, options("without"));
+  auto want = read_all(task, cached("without")), got = read_all(task, cached("with"));
+  std::sort(want.begin(), want.end()), std::sort(got.begin(), got.end());
+  EXPECT_EQ(got, want);
+}
+
 TEST_F(Caches, HoldEveryExampleOnceInAnotherOrder) {
   const Task task = tsv_task("a:b", lines_);
   EXPECT_EQ(write_cache(task, options("c")), 501);

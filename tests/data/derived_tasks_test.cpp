@@ -178,6 +178,34 @@ TEST_F(DerivedTasks, PartsMayBeLeftOutOfTheRegistry) {
   EXPECT_TRUE(tasks.has("other.a"));
 }
 
+TEST_F(DerivedTasks, AreRegisteredWhereTheirGinIs) {
+  const std::string short_ = "seqio.helpers.mixture_or_task_with_truncated_data";
+  const TaskRegistry tasks = tasks_of(
+      "import seqio\nfrom quintet import data\n"
+      "seqio.Feature.vocabulary = @seqio.ByteVocabulary()\n"
+      "a/seqio.Task.source = @data.NumberWordsDataSource()\n"
+      "a/seqio.Task.name = 'a'\n"
+      "a/seqio.Task.output_features = {'targets': @seqio.Feature()}\n"
+      "seqio.Mixture.tasks = [('a', 1)]\n"
+      "seqio.Mixture.name = 'm'\n" +
+      short_ + ".mixture_or_task = 'm'\n" + short_ + ".new_mixture_or_task_name = 's'\n" + short_ +
+      ".split_sizes = {'train': 1}\n"
+      "seqio.TaskRegistry.tasks = [@a/seqio.Task()]\n"
+      "seqio.MixtureRegistry.mixtures = [@seqio.Mixture(), @" +
+      short_ + "()]\n");
+  for (const auto& [name, want] : std::map<std::string, std::string>{
+           {"a", "Task test.gin:5"},
+           {"m", "Mixture test.gin:8"},
+           {"s", "Mixture test.gin:9"},
+           {"s.a", "Task test.gin:9"},
+           {"number_to_words", "Task built in"},
+           {"glue_cola_v002", "Task built in, as t5.data.tasks has it"},
+           {"glue_v002_proportional", "Mixture built in, as t5.data.mixtures has it"}}) {
+    const auto& [type, place] = tasks.registrations().at(name);
+    EXPECT_EQ(type + " " + place, want) << name;
+  }
+}
+
 TEST_F(DerivedTasks, ErrorsNameTheBinding) {
   const std::string of_a =
       "seqio.helpers.mixture_or_task_with_new_vocab.mixture_or_task = 'a'\n"

@@ -37,7 +37,7 @@ def commands(folder, run):
         "inspect": [["inspect", run], ["inspect", run, "--format=json"], ["inspect", run / "checkpoint_4", "--stats"],
                     ["inspect", run / "checkpoint_4", "--format=json"]],
         "config": [["config", run / "config.gin"], ["config", run / "config.gin", "--format=json"]],
-        "data": [["data", "list"], ["data", "show", "number_to_words", "--num=1"],
+        "data": [["data", "list"], ["data", "list", "--provenance"], ["data", "show", "number_to_words", "--num=1"],
                  ["data", "lengths", "number_to_words", "--length_example_count=9"]],
         "cache": [["cache", f"--gin_file={folder}/task.gin", "--tasks=words", f"--output_cache_dir={folder}/cache"]],
         "tokenizer": [["tokenizer", "encode", "--model=byte", "--text=abc"], ["tokenizer", "decode", "--model=byte", "--text=100"]],
