@@ -21,11 +21,45 @@
 #include "kernels/optimizers/optimizers_gpu.h"
 #include "kernels/rms_norm/rms_norm_gpu.h"
 #include "kernels/simt/host/gemm.h"
+#include "kernels/simt/math.cuh"
+#include "kernels/simt/simt.cuh"
+
+namespace quintet::QT_GPU {
+namespace {
+
+/// `rounds` times eight exponentials a thread that do not wait for each other.
+__global__ void exponentials_kernel(float* y, int rounds) {
+  float x[8], sum = 0;
+  for (int i = 0; i < 8; ++i) x[i] = 0.1f * static_cast<float>(i + 1);
+  for (int round = 0; round < rounds; ++round)
+#pragma unroll
+    for (float& one : x) one = simt::exp2_approx(-one);
+  for (const float one : x) sum += one;
+  y[blockIdx.x * blockDim.x + threadIdx.x] = sum;
+}
+
+}  // namespace
+}  // namespace quintet::QT_GPU
 
 namespace quintet::bench {
 namespace {
 
 constexpr DType kBf16 = DType::bf16, kF32 = DType::f32;
+
+/// What softmax is bounded by, where its products do not.
+void bench_exponentials(MemoryBench& bench) {
+  const bool tiny = bench.options().tiny;
+  const auto blocks = static_cast<unsigned>(8 * QT_GPU::simt::device().multiprocessors);
+  const unsigned threads = tiny ? 32 : 256;
+  const int rounds = tiny ? 2 : 2048;
+  const Array sums({int64_t{blocks} * threads}, kF32);
+  bench.measure(fmt::format("exponentials {}", 8 * sums.elements() * rounds),
+                static_cast<double>(sums.bytes()), [&] {
+                  QT_GPU::simt::launch(QT_GPU::exponentials_kernel,
+                                       {.grid = blocks, .block = threads, .stream = stream()},
+                                       sums.data<float>(), rounds);
+                });
+}
 
 void bench_norms(MemoryBench& bench) {
   const int64_t rows = bench.options().tiny ? 64 : 20480;
@@ -345,6 +379,7 @@ void bench_optimizers(MemoryBench& bench) {
 void run(const Options& options) {
   std::printf("# %s\n", Device::current().description().c_str());
   MemoryBench bench(options);
+  bench_exponentials(bench);
   bench_norms(bench);
   bench_elementwise(bench);
   bench_embed(bench);

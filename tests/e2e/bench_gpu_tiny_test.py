@@ -43,8 +43,11 @@ def test_ratios_and_bounds_are_those_of_the_lines(tmp_path):
         {"set": "ceilings", "workload": "ceilings", "case": "gemm_8192", "part": "forward", "variant": "torch",
          "ms": [2 * 8192**3 / 800e12 * 1e3]},
         {"set": "ceilings", "workload": "ceilings", "case": "copy_4000000000", "part": "forward", "variant": "torch",
-         "ms": [2.0]}]
-    # 34.4 GFLOP at 800 TFLOP/s are 0.04295 ms.
+         "ms": [2.0]},
+        {"set": "kernels", "workload": "ceilings", "case": "exp_2000000000", "part": "forward", "variant": "quintet", "ms": [1.0]},
+        {"set": "kernels", "workload": "other", "case": "decode_self 128x1 512", "part": "", "variant": "quintet", "ms": [0.1],
+         "gb_s": 2400, "of_copy": 0.6}]
+    # 34.4 GFLOP at 800 TFLOP/s are 0.04295 ms, 134 million exponentials 0.0671.
     for variant, ms in (("quintet", [0.0859, 0.0859, 9.0]), ("sdpa_cudnn_bias", [0.0859]), ("eager_bias", [0.859]),
                         ("jax_cudnn_bias", [0.1])):
         lines.append({"workload": "K1", "case": "b32_h16_d64_512x512", "part": "forward", "variant": variant, "ms": ms})
@@ -57,8 +60,9 @@ def test_ratios_and_bounds_are_those_of_the_lines(tmp_path):
     subprocess.run([sys.executable, BENCH / "report", tmp_path, f"--results={results}"], check=True,
                    capture_output=True, timeout=60)
     report = (results / "2026-01-02-a-gpu.md").read_text()
-    for said in ("800 TFLOP/s", "4000 GB/s", "| 50% | **1.00x** of ≥ 1.15 |", "10.00x of ≥ 5", "no flex",
-                 "1. b32_h16_d64_512x512 forward against cuDNN with bias: 1.00x of 1.15x", "1 of 2 demands met"):
+    for said in ("800 TFLOP/s", "4000 GB/s", "2e+12 exponentials/s", "| 78% of ≥ 44% | **1.00x** of ≥ 1.15 |", "10.00x of ≥ 5", "no flex",
+                 "1. decode_self 128x1 512: 60% of the copy, 75% asked for", "| decode_self 128x1 512 | 0.100 | **60%** of ≥ 75% |",
+                 "2. b32_h16_d64_512x512 forward against cuDNN with bias: 1.00x of 1.15x", "2 of 4 demands met"):
         assert said in report, (said, report)
 
 
