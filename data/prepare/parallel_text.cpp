@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <optional>
+#include <sstream>
 
 #include "data/metrics/text.h"
 #include "data/sources/input_file.h"
@@ -241,6 +242,16 @@ void read_columns(const std::string& file, const std::string& separator,
           std::to_string(number),
           {{languages.first, stripped(std::string_view(line).substr(0, middle))},
            {languages.second, stripped(std::string_view(line).substr(middle + separator.size()))}});
+  });
+}
+
+void read_hindencorp(const std::string& file, const TakeSentences& take) {
+  each_text_line(file, [&](int64_t number, const std::string& line) {
+    std::vector<std::string> columns;
+    std::istringstream text(line + "\t");
+    for (std::string column; std::getline(text, column, '\t');) columns.push_back(column);
+    if (columns.size() == 5)
+      take(std::to_string(number), {{"en", stripped(columns[3])}, {"hi", stripped(columns[4])}});
   });
 }
 

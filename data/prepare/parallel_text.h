@@ -21,6 +21,8 @@ void read_parallel(const std::string& first, const std::string& second,
 /// Two columns in a file NAME.XX-YY[.tsv], XX and YY their languages. A line of a .tsv with another number of columns is passed
 /// over; of another file it is an error (kData).
 void read_columns(const std::string& file, const std::string& separator, const TakeSentences& take);
+/// English and Hindi, the fourth and fifth of five columns; other lines are passed over.
+void read_hindencorp(const std::string& file, const TakeSentences& take);
 /// Translation units of an XML file. Throws kData where it is not well-formed.
 void read_tmx(const std::string& file, const TakeSentences& take);
 

@@ -24,9 +24,12 @@ from tensorflow_datasets.summarization import cnn_dailymail
 from tensorflow_datasets.text import glue
 from tensorflow_datasets.text import super_glue
 from tensorflow_datasets.translate import wmt
+from tensorflow_datasets.translate import wmt13
 from tensorflow_datasets.translate import wmt14
 from tensorflow_datasets.translate import wmt15
 from tensorflow_datasets.translate import wmt16
+from tensorflow_datasets.translate import wmt17
+from tensorflow_datasets.translate import wmt18
 from tensorflow_datasets.translate import wmt19
 from tensorflow_datasets.translate import wmt_t2t
 
@@ -231,7 +234,10 @@ def write_wmt(folder, text):
       urls, paths = subset.get_url(source), subset.get_path(source)
       where = [folder / url.rsplit("/", 1)[1] if url.endswith(".gz") and not path else folder / stem_of((subset.get_manual_dl_files(source) or [url])[0]) / path
                for url, path in zip(urls * len(paths), paths)] if len(urls) < len(paths) else [folder / url.rsplit("/", 1)[1] for url in urls] if not paths[0] else [folder / stem_of(urls[0]) / paths[0]]
-      if len(where) == 2:
+      if name == "hindencorp_01":
+        where = [folder / "hindencorp0.1.gz"]
+        write(where[0], "".join(f"a\tb\tc\t {a}\t{b} \n" for a, b in rows) + "four\tcolumns\tare\tnone\n")
+      elif len(where) == 2:
         rows += [("", "left out"), ("with\rreturn", "too\r")]
         for column, path in enumerate(where):
           sentences = [row[column] for row in rows]
@@ -245,7 +251,8 @@ def write_wmt(folder, text):
 
 
 WMT = [("wmt14", "de", "en"), ("wmt14", "fr", "en"), ("wmt14", "ru", "en"), ("wmt15", "fi", "en"), ("wmt15", "fr", "en"), ("wmt16", "ro", "en"), ("wmt16", "fi", "en"),
-       ("wmt19", "de", "en"), ("wmt19", "lt", "en"), ("wmt19", "ru", "en"), ("wmt19", "fr", "de"), ("wmt_t2t", "de", "en")]
+       ("wmt19", "de", "en"), ("wmt19", "lt", "en"), ("wmt19", "ru", "en"), ("wmt19", "fr", "de"), ("wmt_t2t", "de", "en"),
+       ("wmt13", "es", "en"), ("wmt14", "hi", "en"), ("wmt17", "lv", "en"), ("wmt17", "fi", "en"), ("wmt18", "et", "en")]
 
 
 def stem_of(url):
@@ -256,7 +263,7 @@ def stem_of(url):
 
 
 def wmt_builder(module, source, target, data_dir):
-  cls = {"wmt14": wmt14.Wmt14Translate, "wmt15": wmt15.Wmt15Translate, "wmt16": wmt16.Wmt16Translate, "wmt19": wmt19.Wmt19Translate, "wmt_t2t": wmt_t2t.WmtT2tTranslate}[module]
+  cls = {"wmt13": wmt13.Wmt13Translate, "wmt17": wmt17.Wmt17Translate, "wmt18": wmt18.Wmt18Translate, "wmt14": wmt14.Wmt14Translate, "wmt15": wmt15.Wmt15Translate, "wmt16": wmt16.Wmt16Translate, "wmt19": wmt19.Wmt19Translate, "wmt_t2t": wmt_t2t.WmtT2tTranslate}[module]
   return cls(config=f"{source}-{target}", data_dir=data_dir)
 
 
@@ -270,7 +277,7 @@ class WmtArchive:
     return tree.map_structure(self.one, urls)
 
   def extract(self, paths):
-    return tree.map_structure(lambda path: str(self.folder / stem_of(os.path.basename(path))), paths)
+    return tree.map_structure(lambda path: self.one(path) if path.endswith(".gz") else str(self.folder / stem_of(os.path.basename(path))), paths)
 
   def one(self, url):
     name = url.rsplit("/", 1)[1]
