@@ -1,3 +1,7 @@
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
 #include "data/batches/batches.h"
 #include "data/cache/cache_writer.h"
 #include "data/converters/feature_converter.h"
@@ -7,6 +11,7 @@
 #include "runtime/base/formats/json.h"
 #include "tests/data/files.h"
 #include "tests/data/rows.h"
+#include "tests/harness/fixtures.h"
 
 namespace quintet::data {
 namespace {
@@ -76,7 +81,49 @@ TEST_F(Caches, HaveTheSameExamplesInEitherFormat) {
   }
 }
 
-/// seqio's beam_utils_test.py has these names and values.
+/// Each word of a line, but for "drop".
+struct Words final : Preprocessor {
+  StreamPtr apply(StreamPtr input, const PreprocessContext&) const override {
+    return flat_map_stream(std::move(input), [](Example&& in, std::vector<Example>& out) {
+      std::istringstream words(in.text("text"));
+      for (std::string word; words >> word;)
+        if (word != "drop") out.emplace_back().set("targets", word);
+    });
+  }
+};
+
+TEST_F(Caches, HaveSeqiosProvenance) {
+  const Json recorded = Json::read(::quintet::testing::fixture_root() / "seqio/provenance.json");
+  for (const auto& [name, lines] : recorded["files"].members())
+    write(name, fmt::format("{}\n", fmt::join(lines.as_strings(), "\n")));
+  const Task task(
+      {.name = "mine",
+       .source = std::make_shared<TextLineDataSource>(
+           SplitToFiles{{"train", {(folder_ / "*.txt").string()}}}),
+       .preprocessors = {std::make_shared<Words>(), std::make_shared<CacheDatasetPlaceholder>()},
+       .output_features = {{"targets", {std::make_shared<ByteVocabulary>()}}}});
+  for (const auto& [seed, examples] : recorded["examples"].members()) {
+    CacheOptions with = options("seed " + seed);
+    with.add_provenance = true;
+    with.base_seed = seed == "None" ? 0 : std::stoi(seed);
+    write_cache(task, with);
+    const TFExampleDataSource records(
+        {{"train", {(folder_ / ("seed " + seed) / "mine/train.tfrecord-*").string()}}});
+    std::multiset<std::string> got, want;
+    for (Example& example : collect(*read_stream(records.open("train"), {.epochs = 1}))) {
+      const fs::path shard = example.text("provenance/source_shard");
+      EXPECT_EQ(shard.parent_path(), folder_);
+      nlohmann::json json = testing::json_of(example);
+      json["provenance/source_shard"] = shard.filename().string();
+      for (auto& value : json)  // of a parser that is told no types, lists
+        if (value.is_array()) value = value.at(0);
+      got.insert(json.dump());
+    }
+    for (const Json& example : examples.items()) want.insert(nlohmann::json(example.raw()).dump());
+    EXPECT_EQ(got, want);
+  }
+}
+
 TEST_F(Caches, MaySayWhereExamplesAreFrom) {
   const Task task = tsv_task("t", lines_);
   CacheOptions with = options("with");
