@@ -3,6 +3,7 @@
 #include <re2/re2.h>
 
 #include <charconv>
+#include <iterator>
 #include <optional>
 #include <sstream>
 
@@ -68,6 +69,13 @@ void each_text_line(const std::string& path,
 
 std::string stripped(std::string_view text) {
   return metrics::utf8(metrics::strip(metrics::code_points(text)));
+}
+
+std::vector<std::string> columns_of(const std::string& line) {
+  std::vector<std::string> columns;
+  std::istringstream text(line + "\t");
+  for (std::string column; std::getline(text, column, '\t');) columns.push_back(column);
+  return columns;
 }
 
 /// The segments of a file of SGML, which need not be well-formed.
@@ -228,9 +236,9 @@ void read_parallel(const std::string& first, const std::string& second,
   }
 }
 
-void read_columns(const std::string& file, const std::string& separator,
-                  const TakeSentences& take) {
-  const auto languages = languages_of(file);
+void read_columns(const std::string& file, const std::string& separator, const TakeSentences& take,
+                  std::optional<std::pair<std::string, std::string>> given) {
+  const auto languages = given ? *given : languages_of(file);
   each_text_line(file, [&](int64_t number, const std::string& line) {
     const size_t middle = line.find(separator);
     const bool two = middle != std::string::npos &&
@@ -247,12 +255,39 @@ void read_columns(const std::string& file, const std::string& separator,
 
 void read_hindencorp(const std::string& file, const TakeSentences& take) {
   each_text_line(file, [&](int64_t number, const std::string& line) {
-    std::vector<std::string> columns;
-    std::istringstream text(line + "\t");
-    for (std::string column; std::getline(text, column, '\t');) columns.push_back(column);
+    const std::vector<std::string> columns = columns_of(line);
     if (columns.size() == 5)
       take(std::to_string(number), {{"en", stripped(columns[3])}, {"hi", stripped(columns[4])}});
   });
+}
+
+void read_czeng(const std::string& file, const std::set<std::string>& left_out,
+                const TakeSentences& take) {
+  static const re2::RE2 block("[^-]+-b(\\d+)-\\d\\d[tde]");
+  const std::string name = file.substr(file.rfind('/') + 1);
+  Bytes bytes(file);
+  std::string found;
+  for (int64_t number = 0; auto line = bytes.line(); ++number) {
+    check_utf8(*line, file, fmt::format("line {}", number + 1));
+    if (stripped(*line).empty()) continue;
+    const std::vector<std::string> columns = columns_of(*line);
+    QT_CHECK_AS(ExitCode::kData, columns.size() == 4,
+                "{}:{}: {} columns, expected an id, a number, Czech and English", file, number + 1,
+                columns.size());
+    re2::StringPiece id(columns[0]);
+    if (re2::RE2::Consume(&id, block, &found) && left_out.contains(found)) continue;
+    take(fmt::format("{}/{}", name, number),
+         {{"cs", stripped(columns[2])}, {"en", stripped(columns[3])}});
+  }
+}
+
+std::set<std::string> czeng17_left_out(const std::string& script) {
+  std::string text, list;
+  each_text_line(script, [&](int64_t, const std::string& line) { text += line + "\n"; });
+  QT_CHECK_AS(ExitCode::kData, re2::RE2::PartialMatch(text, "qw\\{([\\s\\d]*)\\}", &list),
+              "{}: has no list qw{{..}} of blocks", script);
+  std::istringstream blocks(list);
+  return {std::istream_iterator<std::string>(blocks), {}};
 }
 
 void read_tmx(const std::string& file, const TakeSentences& take) { Tmx(file, take).read(); }

@@ -1,5 +1,7 @@
 // WMT's translations of 2013 to 2019, and the choice of them that Tensor2Tensor has. Source of the forms: tfds 4.9,
 // translate/wmt.py, wmt13.py to wmt19.py and wmt_t2t.py.
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <set>
 
@@ -31,6 +33,10 @@ const std::vector<Subset> kSubsets = {
      "training-parallel-commoncrawl",
      {"commoncrawl.{src}-en.{src}", "commoncrawl.{src}-en.en"}},
     {"commoncrawl_frde", "de", {"fr"}, "", {"commoncrawl.fr", "commoncrawl.de"}},
+    {"czeng_10", "en", {"cs"}, "data-plaintext-format.{n}", {"data.plaintext-format/??train"}},
+    {"czeng_16", "en", {"cs"}, "data-plaintext-format.{n}", {"data.plaintext-format/??train"}},
+    {"czeng_16pre", "en", {"cs"}, "", {"czeng16pre.deduped-ignoring-sections.txt"}},
+    {"czeng_17", "en", {"cs"}, "data-plaintext-format.{n}", {"data.plaintext-format/??train"}},
     {"dcep_v1", "en", {"lv"}, "dcep.lv-en.v1", {"dcep.en-lv/dcep.lv", "dcep.en-lv/dcep.en"}},
     {"europarl_v7",
      "en",
@@ -142,6 +148,12 @@ const std::vector<Subset> kSubsets = {
      "",
      {"wikititles-v1.{src}-en.tsv"}},
     {"yandexcorpus", "en", {"ru"}, "1mcorpus", {"corpus.en_ru.1m.ru", "corpus.en_ru.1m.en"}},
+    {"casia2015", "en", {"zh"}, "casia2015", {"casia2015/*_c[hn].txt", "casia2015/*_en.txt"}},
+    {"casict2011", "en", {"zh"}, "casict2011", {"casict2011/*_c[hn].txt", "casict2011/*_en.txt"}},
+    {"casict2015", "en", {"zh"}, "casict2015", {"casict2015/*_c[hn].txt", "casict2015/*_en.txt"}},
+    {"datum2015", "en", {"zh"}, "datum2015", {"datum2015/*_c[hn].txt", "datum2015/*_en.txt"}},
+    {"datum2017", "en", {"zh"}, "datum2017", {"datum2017/*_c[hn].txt", "datum2017/*_en.txt"}},
+    {"neu2017", "en", {"zh"}, "neu2017", {"neu2017/*_c[hn].txt", "neu2017/*_en.txt"}},
     // Of development and tests.
     {"euelections_dev2019",
      "de",
@@ -264,63 +276,82 @@ struct Year {
 
 const std::vector<Year> kYears = {
     {"wmt13_translate",
-     {{"de", "en"}, {"es", "en"}, {"fr", "en"}, {"ru", "en"}},
+     {{"cs", "en"}, {"de", "en"}, {"es", "en"}, {"fr", "en"}, {"ru", "en"}},
      {{"train",
        {"europarl_v7", "commoncrawl", "multiun", "newscommentary_v8", "gigafren",
-        "wikiheadlines_ru", "yandexcorpus"}},
+        "wikiheadlines_ru", "yandexcorpus", "czeng_10"}},
       {"validation",
        {"newstest2012", "newstest2011", "newstest2010", "newstest2009", "newstest2008",
         "newssyscomb2009"}},
       {"test", {"newstest2013"}}}},
     {"wmt14_translate",
-     {{"de", "en"}, {"fr", "en"}, {"hi", "en"}, {"ru", "en"}},
+     {{"cs", "en"}, {"de", "en"}, {"fr", "en"}, {"hi", "en"}, {"ru", "en"}},
      {{"train",
        {"europarl_v7", "commoncrawl", "multiun", "newscommentary_v9", "gigafren", "yandexcorpus",
-        "wikiheadlines_hi", "wikiheadlines_ru", "hindencorp_01"}},
+        "wikiheadlines_hi", "wikiheadlines_ru", "hindencorp_01", "czeng_10"}},
       {"validation", {"newsdev2014", "newstest2013"}},
       {"test", {"newstest2014"}}}},
     {"wmt15_translate",
-     {{"de", "en"}, {"fi", "en"}, {"fr", "en"}, {"ru", "en"}},
+     {{"cs", "en"}, {"de", "en"}, {"fi", "en"}, {"fr", "en"}, {"ru", "en"}},
      {{"train",
        {"europarl_v7", "europarl_v8_16", "commoncrawl", "multiun", "newscommentary_v10", "gigafren",
-        "yandexcorpus", "wikiheadlines_fi", "wikiheadlines_ru"}},
+        "czeng_10", "yandexcorpus", "wikiheadlines_fi", "wikiheadlines_ru"}},
       {"validation", {"newsdev2015", "newsdiscussdev2015", "newstest2014"}},
       {"test", {"newstest2015", "newsdiscusstest2015"}}}},
     {"wmt16_translate",
-     {{"de", "en"}, {"fi", "en"}, {"ro", "en"}, {"ru", "en"}, {"tr", "en"}},
+     {{"cs", "en"}, {"de", "en"}, {"fi", "en"}, {"ro", "en"}, {"ru", "en"}, {"tr", "en"}},
      {{"train",
-       {"europarl_v7", "europarl_v8_16", "commoncrawl", "newscommentary_v11", "yandexcorpus",
-        "wikiheadlines_fi", "wikiheadlines_ru", "setimes_2"}},
+       {"europarl_v7", "europarl_v8_16", "commoncrawl", "newscommentary_v11", "czeng_16pre",
+        "yandexcorpus", "wikiheadlines_fi", "wikiheadlines_ru", "setimes_2"}},
       {"validation", {"newsdev2016", "newstest2015"}},
       {"test", {"newstest2016", "newstestB2016"}}}},
     {"wmt17_translate",
-     {{"de", "en"}, {"fi", "en"}, {"lv", "en"}, {"ru", "en"}, {"tr", "en"}},
-     {{"train",
-       {"europarl_v7", "europarl_v8_16", "commoncrawl", "newscommentary_v12", "yandexcorpus",
-        "wikiheadlines_fi", "wikiheadlines_ru", "setimes_2", "uncorpus_v1", "rapid_2016", "leta_v1",
-        "dcep_v1", "onlinebooks_v1"}},
+     {{"cs", "en"},
+      {"de", "en"},
+      {"fi", "en"},
+      {"lv", "en"},
+      {"ru", "en"},
+      {"tr", "en"},
+      {"zh", "en"}},
+     {{"train", {"europarl_v7",    "europarl_v8_16",   "commoncrawl",      "newscommentary_v12",
+                 "yandexcorpus",   "wikiheadlines_fi", "wikiheadlines_ru", "setimes_2",
+                 "uncorpus_v1",    "rapid_2016",       "leta_v1",          "dcep_v1",
+                 "onlinebooks_v1", "czeng_16",         "casia2015",        "casict2011",
+                 "casict2015",     "datum2015",        "datum2017",        "neu2017"}},
       {"validation", {"newsdev2017", "newstest2016", "newstestB2016"}},
       {"test", {"newstest2017", "newstestB2017"}}}},
     {"wmt18_translate",
-     {{"de", "en"}, {"et", "en"}, {"fi", "en"}, {"ru", "en"}, {"tr", "en"}},
+     {{"cs", "en"},
+      {"de", "en"},
+      {"et", "en"},
+      {"fi", "en"},
+      {"ru", "en"},
+      {"tr", "en"},
+      {"zh", "en"}},
      {{"train",
        {"europarl_v7", "europarl_v8_18", "paracrawl_v1", "commoncrawl", "newscommentary_v13",
         "yandexcorpus", "wikiheadlines_fi", "wikiheadlines_ru", "setimes_2", "uncorpus_v1",
-        "rapid_2016"}},
+        "rapid_2016", "czeng_17", "casia2015", "casict2011", "casict2015", "datum2015", "datum2017",
+        "neu2017"}},
       {"validation", {"newsdev2018", "newstest2017", "newstestB2017"}},
       {"test", {"newstest2018"}}}},
     {"wmt19_translate",
-     {{"de", "en"},
+     {{"cs", "en"},
+      {"de", "en"},
       {"fi", "en"},
       {"gu", "en"},
       {"kk", "en"},
       {"lt", "en"},
       {"ru", "en"},
+      {"zh", "en"},
       {"fr", "de"}},
-     {{"train",
-       {"europarl_v9", "europarl_v7_frde", "paracrawl_v3", "paracrawl_v1_ru", "paracrawl_v3_frde",
-        "commoncrawl", "commoncrawl_frde", "newscommentary_v14", "newscommentary_v14_frde",
-        "yandexcorpus", "wikititles_v1", "uncorpus_v1", "rapid_2016_ltfi", "rapid_2019"}},
+     {{"train", {"europarl_v9",      "europarl_v7_frde",   "paracrawl_v3",
+                 "paracrawl_v1_ru",  "paracrawl_v3_frde",  "commoncrawl",
+                 "commoncrawl_frde", "newscommentary_v14", "newscommentary_v14_frde",
+                 "yandexcorpus",     "wikititles_v1",      "uncorpus_v1",
+                 "rapid_2016_ltfi",  "rapid_2019",         "czeng_17",
+                 "casia2015",        "casict2011",         "casict2015",
+                 "datum2015",        "datum2017",          "neu2017"}},
       {"validation", {"euelections_dev2019", "newsdev2019", "newstest2018"}}}},
     {"wmt_t2t_translate",
      {{"de", "en"}},
@@ -337,6 +368,8 @@ std::string with_languages(std::string text, const std::string& source, const st
   return text;
 }
 
+constexpr const char* kCzeng17 = "convert_czeng16_to_17.pl";
+
 /// FROM/ARCHIVE/PATH or FROM/PATH, compressed or not.
 std::string found_file(const fs::path& from, const std::string& archive, const std::string& path) {
   for (const fs::path& folder : {from / archive, from})
@@ -350,34 +383,72 @@ std::string found_file(const fs::path& from, const std::string& archive, const s
        archive.empty() ? "the published files are" : fmt::format("{} was", archive));
 }
 
+/// Likewise of a path whose file name may be a pattern, in order.
+std::vector<std::string> found_files(const fs::path& from, const std::string& archive,
+                                     const std::string& path) {
+  if (path.find_first_of("*?") == std::string::npos) return {found_file(from, archive, path)};
+  std::vector<std::string> files;
+  for (const fs::path& folder : {from / archive, from}) {
+    const fs::path pattern = folder / path;
+    std::error_code missing;
+    if (files.empty())
+      for (const auto& entry : fs::directory_iterator(pattern.parent_path(), missing)) {
+        std::string name = entry.path().filename().string();
+        if (name.ends_with(".gz")) name.resize(name.size() - 3);
+        if (::fnmatch(pattern.filename().c_str(), name.c_str(), 0) == 0)
+          files.push_back(entry.path().string());
+      }
+  }
+  if (files.empty()) found_file(from, archive, path);  // says what is missing
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+void read_subset_of_czeng(const Subset& subset, const fs::path& from, const TakeSentences& take) {
+  std::set<std::string> files, left_out;
+  for (int n = 0; n < 10; ++n)
+    for (const std::string& file :
+         found_files(from, fmt::format("data-plaintext-format.{}", n), subset.paths.front()))
+      files.insert(file);
+  if (subset.name == "czeng_17") left_out = czeng17_left_out(found_file(from, kCzeng17, kCzeng17));
+  for (const std::string& file : files) read_czeng(file, left_out, take);
+}
+
 void generate(const Subset& subset, const std::string& source, const fs::path& from,
               const TfdsWriter::Add& add) {
-  std::vector<std::string> files;
-  for (const std::string& path : subset.paths)
-    files.push_back(found_file(from, with_languages(subset.archive, source, subset.target),
-                               with_languages(path, source, subset.target)));
+  std::vector<std::vector<std::string>> files;  // of each path
   const auto take = [&](const std::string& key, const Sentences& sentences) {
     Example example;
     for (const std::string& language : {source, subset.target}) {
       const auto found = sentences.find(language);
       QT_CHECK_AS(ExitCode::kData, found != sentences.end() && sentences.size() == 2,
-                  "{}: {}: has no pair of '{}' and '{}'", files.front(), key, source,
-                  subset.target);
+                  "{}: {}: has no pair of '{}' and '{}'", subset.name, key, source, subset.target);
       if (found->second.empty()) return;
       example.set(language, found->second);
     }
     add(fmt::format("{}/{}", subset.name, key), example);
   };
-  const std::string& path = subset.paths.front();
-  if (files.size() == 2)
-    read_parallel(files[0], files[1], {source, subset.target},
-                  subset.name.ends_with("_frde") ? "" : "0/", take);
-  else if (path.ends_with(".tmx"))
-    read_tmx(files[0], take);
-  else if (subset.name == "hindencorp_01")
-    read_hindencorp(files[0], take);
-  else
-    read_columns(files[0], path.ends_with(".tsv") ? "\t" : "|||", take);
+  if (subset.archive.ends_with("{n}")) return read_subset_of_czeng(subset, from, take);
+  for (const std::string& path : subset.paths)
+    files.push_back(found_files(from, with_languages(subset.archive, source, subset.target),
+                                with_languages(path, source, subset.target)));
+  const std::string &path = subset.paths.front(), &file = files[0][0];
+  if (files.size() == 2) {
+    QT_CHECK_AS(ExitCode::kData, files[0].size() == files[1].size(),
+                "{}: {} files are {}, {} are {}", (from / subset.archive).string(), files[0].size(),
+                path, files[1].size(), subset.paths[1]);
+    for (size_t i = 0; i < files[0].size(); ++i)
+      read_parallel(files[0][i], files[1][i], {source, subset.target},
+                    subset.name.ends_with("_frde") ? "" : fmt::format("{}/", i), take);
+  } else if (path.ends_with(".tmx")) {
+    read_tmx(file, take);
+  } else if (subset.name == "hindencorp_01") {
+    read_hindencorp(file, take);
+  } else if (subset.name == "czeng_16pre") {
+    read_columns(file, "\t", take, std::pair("en", "cs"));
+  } else {
+    read_columns(file, path.ends_with(".tsv") ? "\t" : "|||", take);
+  }
 }
 
 ArchiveDataset dataset_of(const Year& year, const std::string& source, const std::string& target) {
@@ -395,12 +466,14 @@ ArchiveDataset dataset_of(const Year& year, const std::string& source, const std
       if (std::ranges::count(names, subset.name) > 0 && subset.target == target &&
           subset.sources.contains(source))
         used.push_back(&subset);
-    for (const Subset* subset : used)
+    for (const Subset* subset : used) {
+      if (subset->name == "czeng_17") archives.insert(kCzeng17);
       if (subset->archive.empty())
         for (const std::string& path : subset->paths)
           archives.insert(with_languages(path, source, target) + ".gz");
       else
         archives.insert(with_languages(subset->archive, source, target) + "/");
+    }
     made.splits.push_back({split, [=](const fs::path& from, const TfdsWriter::Add& add) {
                              for (const Subset* subset : used) generate(*subset, source, from, add);
                            }});

@@ -234,7 +234,18 @@ def write_wmt(folder, text):
       urls, paths = subset.get_url(source), subset.get_path(source)
       where = [folder / url.rsplit("/", 1)[1] if url.endswith(".gz") and not path else folder / stem_of((subset.get_manual_dl_files(source) or [url])[0]) / path
                for url, path in zip(urls * len(paths), paths)] if len(urls) < len(paths) else [folder / url.rsplit("/", 1)[1] for url in urls] if not paths[0] else [folder / stem_of(urls[0]) / paths[0]]
-      if name == "hindencorp_01":
+      if name in wmt.CWMT_SUBSET_NAMES:
+        for i, ends in enumerate((("a_ch.txt", "a_en.txt"), ("b_cn.txt", "b_en.txt"))):
+          for column, end in enumerate(ends):
+            write(folder / name / name / end, "\n".join(row[column] for row in rows[3 * i:3 * i + 3]) + "\n")
+      elif name == "czeng_17":
+        write(folder / "convert_czeng16_to_17.pl", "my @bad = qw{1\n 23};\n")
+        for i in range(10):
+          lines = [f"web-b{j}-0{i}train-f-{j}\t0.5\t {a}\t{b}\n" for j, (a, b) in enumerate(pairs(4))]
+          write(folder / f"data-plaintext-format.{i}" / "data.plaintext-format" / f"{i}7train.gz", lines[0] + " \n" + "".join(lines[1:]))
+      elif name == "czeng_16pre":
+        write(folder / "czeng16pre.deduped-ignoring-sections.txt.gz", "".join(f"{a}\t{b}\n" for a, b in rows) + "one column\n")
+      elif name == "hindencorp_01":
         where = [folder / "hindencorp0.1.gz"]
         write(where[0], "".join(f"a\tb\tc\t {a}\t{b} \n" for a, b in rows) + "four\tcolumns\tare\tnone\n")
       elif len(where) == 2:
@@ -252,7 +263,8 @@ def write_wmt(folder, text):
 
 WMT = [("wmt14", "de", "en"), ("wmt14", "fr", "en"), ("wmt14", "ru", "en"), ("wmt15", "fi", "en"), ("wmt15", "fr", "en"), ("wmt16", "ro", "en"), ("wmt16", "fi", "en"),
        ("wmt19", "de", "en"), ("wmt19", "lt", "en"), ("wmt19", "ru", "en"), ("wmt19", "fr", "de"), ("wmt_t2t", "de", "en"),
-       ("wmt13", "es", "en"), ("wmt14", "hi", "en"), ("wmt17", "lv", "en"), ("wmt17", "fi", "en"), ("wmt18", "et", "en")]
+       ("wmt13", "es", "en"), ("wmt14", "hi", "en"), ("wmt17", "lv", "en"), ("wmt17", "fi", "en"), ("wmt18", "et", "en"),
+       ("wmt16", "cs", "en"), ("wmt18", "cs", "en"), ("wmt17", "zh", "en")]
 
 
 def stem_of(url):
@@ -281,6 +293,8 @@ class WmtArchive:
 
   def one(self, url):
     name = url.rsplit("/", 1)[1]
+    if "czeng16_to_17" in name:
+      return str(self.folder)
     if not (self.folder / name).exists():
       return str(self.folder / stem_of(url))
     path = self.unpacked / name.removesuffix(".gz")
@@ -297,9 +311,12 @@ def prepare_wmt(folder, data_dir):
       builder._split_generators = lambda dl_manager, *rest: split_generators(archive)
       working = os.getcwd()
       os.chdir("/")  # TFDS looks for patterns from here
-      (folder / "1mcorpus.zip").touch()
+      manual = [folder / name for name in ("1mcorpus.zip", *(f"data-plaintext-format.{i}.tar" for i in range(10)))]
+      for path in manual:
+        path.touch()
       builder.download_and_prepare()
-      (folder / "1mcorpus.zip").unlink()
+      for path in manual:
+        path.unlink()
       os.chdir(working)
     datasets[f"{module}_translate/{source}-{target}"] = {"archive": "wmt", "version": str(builder.version), **contents(builder)}
   return datasets
