@@ -42,6 +42,11 @@ def optimizer_case(rule, model):
     return dict(workload="K4", name=f"{rule}_{model}", rule=rule, model=model)
 
 
+def moe_case(tokens, experts, chosen, width=768, mlp=2048):
+    return dict(workload="M1", name=f"moe_{width}_{mlp}_e{experts}_k{chosen}_{tokens}", tokens=tokens, experts=experts, chosen=chosen,
+                width=width, mlp=mlp)
+
+
 # In the order in which they matter: a run cut short has measured the first ones.
 CASES = [
     attention_case(32, 16, 64, 512, 512), attention_case(32, 16, 64, 128, 128, "causal"),
@@ -54,12 +59,13 @@ CASES = [
     loss_case(4096, 32128), loss_case(16384, 32128), loss_case(4096, 250112),
     norm_case(20480, 512), norm_case(20480, 1024), norm_case(20480, 2048), norm_case(20480, 4096),
     optimizer_case("adamw", "t5_1_1_large"), optimizer_case("adafactor", "t5_1_1_large"),
+    *(moe_case(tokens, experts, chosen) for tokens in (16384, 65536) for experts in (8, 64, 128) for chosen in (1, 2)),
 ]
 TINY_CASES = [
     attention_case(1, 2, 16, 32, 32), attention_case(1, 2, 16, 16, 16, "causal"),
     attention_case(1, 2, 16, 16, 32, "cross"),
     attention_case(1, 2, 16, 32, 32, "packed4"), mlp_case(32, 16, 24), loss_case(16, 96), norm_case(32, 16),
-    optimizer_case("adamw", "t5_1_1_tiny"), optimizer_case("adafactor", "t5_1_1_tiny"),
+    optimizer_case("adamw", "t5_1_1_tiny"), optimizer_case("adafactor", "t5_1_1_tiny"), moe_case(64, 4, 2, 32, 48),
 ]
 
 
@@ -185,6 +191,10 @@ def work(case, part):
         return flop, 2 * q + 2 * k if part == "forward" else 4 * q + 4 * k, scores * share
     if workload == "K2":
         return 6 * case["tokens"] * case["width"] * case["mlp"] * (1 if part == "forward" else 2), None, None
+    if workload == "M1":  # the products of the chosen experts; their weights once, backward gradients in float32 written, too
+        flop = 4 * case["tokens"] * case["chosen"] * case["width"] * case["mlp"] * (1 if part == "forward" else 2)
+        weights = 2 * case["experts"] * case["width"] * case["mlp"]
+        return flop, weights * (2 if part == "forward" else 6), None
     if workload == "K3":
         return None, 4 * case["tokens"] * case["vocabulary"], None
     if workload == "K4" and "rule" in case:
@@ -210,6 +220,8 @@ DEMANDS = {
     "K3": [("torch.compile", ["compile"], 1.3), ("eager", ["eager"], 3.0), ("JAX", ["jax"], 3.0)],
     "K4": [("torch fused AdamW", ["torch_fused"], 1.1),
            ("optax", ["optax"], 1.3), ("HF Adafactor", ["hf_adafactor"], 10.0)],
+    "M1": [("torch, grouped product", ["grouped"], 1.5), ("torch, index_add", ["eager"], 1.5), ("one-hot einsum", ["jax_einsum"], 5.0),
+           ("dense MLP of the same work", ["quintet_dense"], 0.8)],
 }
 # torch_...: T5 in plain PyTorch where transformers is not installed.
 EAGER, COMPILED = ["hf_eager", "torch_eager_eager"], ["hf_compile_sdpa", "hf_compile_eager", "torch_compile_sdpa"]

@@ -1,4 +1,5 @@
-"""K1, K3 and K4 in JAX: jax.nn.dot_product_attention through cuDNN, T5X's loss, optax's optimizers."""
+"""K1, K3, K4 and M1 in JAX: jax.nn.dot_product_attention through cuDNN, T5X's loss, optax's optimizers, experts as flaxformer
+dispatches them."""
 
 import common
 
@@ -77,6 +78,40 @@ def loss_job(case):
     return make
 
 
+@functools.partial(jax.jit, static_argnames=("chosen", "group"))
+def moe(x, router, wi, wo, chosen, group):
+    """Tokens go to their experts and come back by products with one-hot arrays, a group of them at a time."""
+    tokens, experts = x.reshape(-1, group, x.shape[-1]), router.shape[1]
+    capacity = max(4, round(1.25 * group * chosen / experts))
+    gates = jax.nn.softmax((tokens.astype(jnp.float32) @ router.astype(jnp.float32)))
+    weights, index = jax.lax.top_k(gates, chosen)
+    choice = jax.nn.one_hot(index.swapaxes(1, 2).reshape(index.shape[0], -1), experts, dtype=jnp.int32)  # all first choices first
+    place = (jnp.cumsum(choice, axis=1) * choice - 1).reshape(-1, chosen, group, experts)
+    slots = jax.nn.one_hot(place, capacity, dtype=x.dtype)
+    combine = jnp.einsum("gtk,gktec->gtec", weights.astype(x.dtype), slots)
+    into = jnp.einsum("gtec,gtd->egcd", slots.sum(1), tokens)
+    hidden = jax.nn.relu(jnp.einsum("egcd,edf->egcf", into, wi))
+    return jnp.einsum("gtec,egcd->gtd", combine, jnp.einsum("egcf,efd->egcd", hidden, wo)).reshape(x.shape)
+
+
+@functools.partial(jax.jit, static_argnames=("chosen", "group"))
+def moe_gradients(x, router, wi, wo, out_gradient, chosen, group):
+    return jax.vjp(lambda *o: moe(*o, chosen=chosen, group=group), x, router, wi, wo)[1](out_gradient)
+
+
+def moe_job(case):
+    t, d, f, e = case["tokens"], case["width"], case["mlp"], case["experts"]
+    how = dict(chosen=case["chosen"], group=min(t, 4096))
+
+    def make():
+        sets = [(random(t, d), random(d, e, scale=d ** -0.5), random(e, d, f, scale=d ** -0.5), random(e, f, d, scale=f ** -0.5))]
+        gradient = random(t, d)
+        return {"forward": [lambda o=o: moe(*o, **how) for o in sets],
+                "forward_backward": [lambda o=o: moe_gradients(*o, gradient, **how) for o in sets]}
+
+    return make
+
+
 def optimizer_job(case):
     optimizer = optax.adamw(1e-3) if case["rule"] == "adamw" else optax.adafactor(1e-3)
 
@@ -111,6 +146,8 @@ def jobs_of(case):
         return jobs
     if case["workload"] == "K3":
         return [common.Job(case, "jax", loss_job(case))]
+    if case["workload"] == "M1" and case["tokens"] <= 16384:
+        return [common.Job(case, "jax_einsum", moe_job(case))]
     if "rule" in case:
         return [common.Job(case, "optax", optimizer_job(case), note="f32 parameters and gradients")]
     return []

@@ -1,4 +1,4 @@
-"""K2, K3 and K4 in PyTorch: gated MLP, cross-entropy with z-loss, RMS norm with residual, optimizers.
+"""K2, K3, K4 and M1 in PyTorch: gated MLP, cross-entropy with z-loss, RMS norm with residual, optimizers, experts.
 
 Each eager and through torch.compile; AdamW is PyTorch's fused one, Adafactor Hugging Face's.
 """
@@ -88,6 +88,42 @@ def mlp_jobs(case, variant):
     return make
 
 
+def experts_of(x, router, chosen):
+    """Of each token's choices, in the experts' order: (token, weight), and how many each expert has."""
+    weights, experts = torch.softmax((x.float() @ router.float()), dim=-1).topk(chosen, dim=-1)
+    order = experts.flatten().argsort(stable=True)
+    counts = torch.bincount(experts.flatten(), minlength=router.shape[1])
+    return order // chosen, weights.flatten()[order, None].type_as(x), counts
+
+
+def moe_eager(x, router, wi, wo, chosen):
+    """A product an expert; no token is dropped."""
+    token, weight, counts = experts_of(x, router, chosen)
+    out = torch.zeros_like(x)
+    for expert, (rows, scale) in enumerate(zip(token.split(counts.tolist()), weight.split(counts.tolist()))):
+        out = out.index_add(0, rows, (F.relu(x[rows] @ wi[expert]) @ wo[expert]) * scale)
+    return out
+
+
+def moe_grouped(x, router, wi, wo, chosen):
+    """One grouped product for all experts, in bfloat16."""
+    token, weight, counts = experts_of(x, router, chosen)
+    ends = counts.cumsum(0).to(torch.int32)
+    hidden = F.relu(torch._grouped_mm(x[token], wi, offs=ends))
+    return torch.zeros_like(x).index_add(0, token, torch._grouped_mm(hidden, wo, offs=ends) * weight)
+
+
+def moe_jobs(case, function):
+    t, d, f, e = case["tokens"], case["width"], case["mlp"], case["experts"]
+
+    def make():
+        sets = [(random(t, d), random(d, e, scale=d ** -0.5), random(e, d, f, scale=d ** -0.5), random(e, f, d, scale=f ** -0.5))
+                for _ in range(common.copies_for(4 * e * d * f, args.tiny))]
+        return forward_and_backward(lambda *o: function(*o, case["chosen"]), sets, random(t, d, grad=False))
+
+    return make
+
+
 def loss_jobs(case, variant):
     t, v = case["tokens"], case["vocabulary"]
 
@@ -139,6 +175,9 @@ def jobs_of(case):
         variants = ["torch_fused", "torch_foreach"] if case["rule"] == "adamw" else ["hf_adafactor"]
         return [common.Job(case, variant, optimizer_jobs(case, variant), note="f32 parameters and gradients")
                 for variant in variants]
+    if case["workload"] == "M1":
+        grouped = [common.Job(case, "grouped", moe_jobs(case, moe_grouped))] if args.device == "cuda" else []
+        return [common.Job(case, "eager", moe_jobs(case, moe_eager)), *grouped]
     make = {"K2": mlp_jobs, "K3": loss_jobs, "K4": norm_jobs}[case["workload"]]
     return [common.Job(case, "eager", make(case, "eager")),
             common.Job(case, "compile", make(case, "compile"), compiles=True)]
