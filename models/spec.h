@@ -15,13 +15,13 @@ namespace quintet {
 struct T5Config;
 struct TransformerConfig;
 
-/// Layers that follow one another, and the norm behind them.
 /// gin: sow_intermediates of flaxformer's stacks and layers: whether score_batch.return_intermediates has what they make.
 struct Sows {
   bool stack = false, dense_layers = false, sparse_layers = false;
   bool any() const { return stack || dense_layers || sparse_layers; }
 };
 
+/// Layers that follow one another, and the norm behind them.
 struct StackSpec {
   LayerConfig layer{};  // sizes, attention, gate, relative position bias
   int64_t num_layers = 0;

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <span>
 
+#include "checkpoint/arrays/half.h"
+
 namespace quintet {
 namespace {
 
@@ -71,7 +73,11 @@ void join_layers(const StackSpec& stack, HostArrays& arrays) {
 
 Intermediates::Intermediates(const ModelSpec& spec, const HostArrays& batch,
                              const BaseModel::TokenScores& tokens, const SownValues& sown) {
-  for (const auto& [name, value] : sown) arrays_.emplace(name, value.to_host());
+  for (const auto& [name, value] : sown) {
+    HostArray array = value.to_host();
+    arrays_.emplace(name,
+                    array.dtype == DType::i32 ? std::move(array) : as_float32(std::move(array)));
+  }
   if (spec.decoder.layer.is_scanned()) {
     if (spec.encoder) join_layers(*spec.encoder, arrays_);
     join_layers(spec.decoder, arrays_);

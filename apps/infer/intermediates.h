@@ -6,7 +6,7 @@
 
 namespace quintet {
 
-/// Of a batch of model features, which must outlive nothing of it.
+/// Of a batch of model features; copies what it needs, numbers as float32.
 class Intermediates {
  public:
   /// `sown`: what BaseModel::score_tokens has filled. Layers in one array have their values in one, [batch, length,

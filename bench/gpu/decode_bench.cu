@@ -16,11 +16,12 @@ namespace {
 
 /// T5 1.1 base in bfloat16.
 struct Network {
-  int64_t heads = 12, head_dim = 64, length = 512, embed = 768, mlp = 2048, vocab = 32128;
+  int64_t heads = 12, head_dim = 64, length = 512, vocab = 32128;
+  int64_t embed = 4096, mlp = 10240;  // of products: XXL's, as base's stay in the cache
   int64_t width() const { return heads * head_dim; }
 };
 constexpr Network kTiny{
-    .heads = 2, .head_dim = 16, .length = 40, .embed = 64, .mlp = 96, .vocab = 300};
+    .heads = 2, .head_dim = 16, .length = 40, .vocab = 300, .embed = 64, .mlp = 96};
 
 /// `rows` queries of `items` sequences, and where what they find goes.
 struct Queries {
@@ -62,7 +63,13 @@ void bench_attention(MemoryBench& bench, const Network& net, int64_t items, int6
   };
   Array lengths({items}, DType::i32), positions({rows}, DType::i32);
   lengths.store(all(items, net.length)), positions.store(all(rows, net.length - 1));
-  const Array sources({rows, net.length / 2 + 1}, DType::i32);  // uint16 zeros: a beam's own
+  std::vector<uint16_t> own_beams;  // each row has written all of its tokens
+  for (int64_t row = 0; row < rows; ++row)
+    own_beams.insert(own_beams.end(), static_cast<size_t>(net.length),
+                     static_cast<uint16_t>(row % decodes));
+  own_beams.resize((own_beams.size() + 1) / 2 * 2);
+  Array sources({static_cast<int64_t>(own_beams.size() / 2)}, DType::i32);
+  sources.store(own_beams);
   const Cache own(net, rows), shared(net, items);
   const auto in_place = [&](const Cache& cache) {
     return DecodeCache{.keys = cache.keys.data(),
@@ -126,11 +133,15 @@ void bench_pages(MemoryBench& bench, const Network& net, int64_t rows) {
 /// The gated MLP's first product, dense, in bytes, and of eight experts of which each row has one.
 void bench_products(MemoryBench& bench, const Network& net, int64_t rows) {
   const std::string size = fmt::format(" {}x{}x{}", rows, net.embed, net.mlp);
-  const int64_t experts = 8;
+  constexpr int64_t experts = 8;
   Array x({rows, net.embed}, DType::bf16), logits({rows, experts}, DType::f32);
   Array weights({experts, net.embed, net.mlp}, DType::bf16),
       gate({experts, net.embed, net.mlp}, DType::bf16);
-  x.vary(-1, 1), logits.vary(-1, 1), weights.vary(-0.1f, 0.1f), gate.vary(-0.1f, 0.1f, 7);
+  x.vary(-1, 1), weights.vary(-0.1f, 0.1f), gate.vary(-0.1f, 0.1f, 7);
+  std::vector<float> choices(static_cast<size_t>(rows * experts), -1);
+  for (size_t row = 0; row < static_cast<size_t>(rows); ++row)
+    choices[row * experts + row % experts] = 1;  // as many experts as rows
+  logits.store(choices);
   const Array out({rows, net.mlp}, DType::bf16), scales({experts, net.mlp}, DType::f32, 0.01f);
   SmallBatchMatmul product{.rows = rows,
                            .k = net.embed,
@@ -197,7 +208,7 @@ void run(const Options& options) {
   const Network net = options.tiny ? kTiny : Network{};
   MemoryBench bench(options);
   const std::vector<int64_t> batches =
-      options.tiny ? std::vector<int64_t>{2} : std::vector<int64_t>{1, 8, 32, 128};
+      options.tiny ? std::vector<int64_t>{2, 8} : std::vector<int64_t>{1, 8, 32, 128, 256};
   for (const int64_t rows : batches) {
     bench_attention(bench, net, rows, 1);
     bench_pages(bench, net, rows);

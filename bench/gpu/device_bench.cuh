@@ -2,7 +2,7 @@
 // What the benches of this folder share: flags, arrays on the device, times of calls, a program's end. Compiled by nvcc for a
 // GPU, and for the emulator, where times say nothing and the programs run in CI (--device=emulated --tiny).
 //
-//   const Options options = parse(argc, argv);             // --device=cuda --tiny --only=rms_norm --runs=20
+//   const Options options = parse(argc, argv);             // --device=cuda --tiny --only=rms_norm --runs=20 --profile
 //   Array x({rows, d}, DType::bf16);
 //   x.vary(-1, 1);
 //   const std::vector<double> ms = time_calls(options.runs, [&](int) { QT_GPU::scale_gpu(...); });
@@ -18,6 +18,7 @@
 #include "kernels/elementwise/elementwise_gpu.h"
 #include "runtime/device/devices.h"
 #ifndef QUINTET_EMULATE
+#include <cuda_profiler_api.h>
 #include <cuda_runtime.h>
 
 #include "kernels/simt/cuda_check.h"
@@ -28,10 +29,14 @@ namespace quintet::bench {
 struct Options {
   std::string device = "cuda", only;
   bool tiny = false;
+  bool profile =
+      false;  // of a GPU: ncu --profile-from-start=off sees the calls that are timed, and nothing around them
   int runs = 20;
   /// Whether --only, a part of a name, lets this one be measured.
   bool wants(const std::string& name) const { return name.find(only) != std::string::npos; }
 };
+
+inline bool profiles = false;  // Options::profile of the program
 
 /// Makes --device the current one. Throws a usage error for other flags.
 inline Options parse(int argc, char** argv) {
@@ -42,6 +47,8 @@ inline Options parse(int argc, char** argv) {
         flag.substr(std::min(flag.size(), flag.find('=')) + (flag.find('=') != std::string::npos));
     if (flag == "--tiny")
       options.tiny = true;
+    else if (flag == "--profile")
+      options.profile = true;
     else if (flag.starts_with("--device="))
       options.device = value;
     else if (flag.starts_with("--only="))
@@ -49,10 +56,11 @@ inline Options parse(int argc, char** argv) {
     else if (flag.starts_with("--runs="))
       options.runs = std::atoi(value.c_str());
     else
-      fail(ExitCode::kUsage, "{}: expected --device, --only, --runs or --tiny", flag);
+      fail(ExitCode::kUsage, "{}: expected --device, --only, --profile, --runs or --tiny", flag);
   }
   if (options.tiny) options.runs = std::min(options.runs, 2);
   use_device(options.device);
+  profiles = options.profile;
   return options;
 }
 
@@ -118,7 +126,8 @@ class Array {
     }
     return store(numbers);
   }
-  Array& store(const std::vector<int32_t>& values) {
+  template <typename T>
+  Array& store(const std::vector<T>& values) {
     Device::current().copy_in(buffer_.get(), values.data(), bytes());
     return *this;
   }
@@ -189,6 +198,25 @@ class Moment {
 #endif
 };
 
+/// What a profiler sees, for its lifetime; the emulator has none.
+class Profiled {
+ public:
+#ifdef QUINTET_EMULATE
+  explicit Profiled(bool) {}
+#else
+  explicit Profiled(bool on) : on_(on && profiles) {
+    if (on_) QT_CUDA(cudaProfilerStart());
+  }
+  ~Profiled() {
+    if (on_) cudaProfilerStop();
+  }
+  Profiled(const Profiled&) = delete;
+
+ private:
+  bool on_;
+#endif
+};
+
 /// Milliseconds of `runs` calls of body(0), body(1), ..., each after before(), whose time does not count, behind three
 /// that do not either. All are queued at once, so that a body of short kernels does not wait for the host.
 inline std::vector<double> time_calls(
@@ -198,6 +226,7 @@ inline std::vector<double> time_calls(
   for (int run = -kWarmUp; run < runs; ++run) {
     before();
     if (run >= 0) begins[static_cast<size_t>(run)].record();
+    const Profiled shown(run >= 0);
     body(run + kWarmUp);
     if (run >= 0) ends[static_cast<size_t>(run)].record();
   }

@@ -253,7 +253,7 @@ SHARES = {
     ("T1", "step"): 0.51, ("T2", "step"): 0.57, ("T3", "step"): {"t5_1_1_small": 0.38, "t5_1_1_xl": 0.56},
     ("S1", "call"): {1: 0.17}, ("S2", "call"): {("t5_1_1_xl", 1): 0.60, ("t5_1_1_xxl", 1): 0.70},
 }
-# Of programs' lines without peers: what begins a name -> share of the copy. A draw of 64 x 32,128 logits: 8 us of 2.
+# Of programs' lines without peers: what begins a name -> share of the copy, of lines that move more than LARGE.
 SHARES_OF_COPY = {"decode_self": 0.75, "decode_cross": 0.75, "decode_paged": 0.75, "small_batch": 0.75, "top_": 0.25, "sample_": 0.25}
 LARGE = 20e6  # bytes, below which a kernel's start is most of its time
 

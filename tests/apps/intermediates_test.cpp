@@ -69,6 +69,29 @@ TEST_P(SownFixture, WithoutTheBindingsNothingIsSown) {
   EXPECT_TRUE(sown.empty()) << sown.begin()->first;
 }
 
+TEST_P(SownFixture, ADeviceThatComputesInBfloat16GivesFloats) {
+  if (Device::current().is_cpu()) GTEST_SKIP() << "a CPU computes in float32";
+  const HostArrays expected = read_safetensors(GetParam() / "sown.safetensors");
+  const auto model = build(Json::read(GetParam() / "sown.json")["gin"].as_string() +
+                           "ACTIVATION_DTYPE = 'bfloat16'\n");
+  SownValues sown;
+  const BaseModel::TokenScores tokens = model->score_tokens(batch_, &sown);
+  const Intermediates got(model->spec(), batch_, tokens, sown);
+  for (const auto& [name, array] : got.arrays()) {
+    SCOPED_TRACE(name);
+    if (array.dtype == DType::i32) continue;
+    double error = 0, norm = 0;
+    const auto x = array.as<float>(), want = expected.at(name).as<float>();
+    for (size_t i = 0; i < want.size(); ++i) {
+      error += std::pow(static_cast<double>(x[i]) - static_cast<double>(want[i]), 2);
+      norm += std::pow(static_cast<double>(want[i]), 2);
+    }
+    EXPECT_LT(std::sqrt(error),
+              0.05 * std::sqrt(norm));  // a few layers of bfloat16's roundings, 2^-9 each
+  }
+  got.of_row(0);
+}
+
 std::vector<std::filesystem::path> folders() {
   std::vector<std::filesystem::path> found;
   for (const auto& folder : fixture_folders("model"))
