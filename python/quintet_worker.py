@@ -16,7 +16,8 @@ What a function is called with, by its use in the gin file:
     ProcessMetricObject   a class (or an object) in place of a function, as seqio.metrics.Metric: from_model_output(inputs, model_output, features,
                                                                    target_field_name), which gives an object with compute() or actual_compute(). inputs: examples
                                                                    as seqio has them, texts as bytes; model_output: ids [examples, length] or scores, or
-                                                                   (ids, auxiliary values); NumPy's arrays, if there is NumPy, else lists; features[name].vocabulary
+                                                                   (ids, auxiliary values); NumPy's arrays and numbers, where this Python has NumPy, else lists and
+                                                                   Python's: code with methods of arrays needs NumPy; features[name].vocabulary
                                                                    has decode, encode, vocab_size, eos_id, pad_id, unk_id
     ProcessSource         a dict of sequences of examples (len and [index]) by split, in place of a function
     ProcessDecoder        decode(record)                           a dict; record: the bytes of a record of a ProtoDataSource's files
@@ -346,12 +347,17 @@ def _decode(function, request, ask):
     return {"decodes": decodes, "scores": scores}
 
 
-def _array(values):
+def _numpy():
     try:
         import numpy
     except ImportError:
-        return values
-    return numpy.array(values)
+        return None
+    return numpy
+
+
+def _array(values, dtype=None):
+    numpy = _numpy()
+    return numpy.array(values, dtype)[()] if numpy else values
 
 
 class _Vocabulary:
@@ -374,23 +380,36 @@ def _input_of(fields):
     """An example as tfds.as_numpy gives it."""
     def feature(value):
         value = _decoded(value)
-        return value.encode() if isinstance(value, str) else _array([item.encode() if isinstance(item, str) else item for item in value]) if isinstance(value, list) else value
+        if isinstance(value, (str, bytes)):
+            return value.encode() if isinstance(value, str) else value
+        if isinstance(value, list) and any(isinstance(item, str) for item in value):
+            return _array([item.encode() for item in value], object)
+        return _array(value)
 
     return {name: feature(value) for name, value in fields.items()}
 
 
-def _padded(rows):
-    longest = max(map(len, rows), default=0)
-    return [row + [0] * (longest - len(row)) for row in rows]
+def _ids(rows, length):
+    """Rows as long as the decoder's, whichever examples are asked for."""
+    length = max([length, *map(len, rows)])
+    ids = _array([row + [0] * (length - len(row)) for row in rows], "int32")
+    return ids.reshape(len(rows), length) if _numpy() else ids
 
 
-def _model_output(part, kind):
+def _numbers(value):
+    """JSON has no NaN and no infinities: they are texts there."""
+    if isinstance(value, list):
+        return [_numbers(item) for item in value]
+    return float(value) if value in ("NaN", "Infinity", "-Infinity") else value
+
+
+def _model_output(part, kind, length):
     if kind == "score":
-        return _array([float(score) for score in part["scores"]])
-    predictions = _array(_padded(part["predictions"]))
+        return _array(_numbers(part["scores"]), "float64")
+    ids = _ids(part["predictions"], length)
     if kind == "prediction":
-        return predictions
-    return predictions, {name: _array(values) for name, values in part.get("aux_values", {}).items()}
+        return ids
+    return ids, {name: _array(_numbers(values)) for name, values in part["aux_values"].items()}
 
 
 def _joined(parts):
@@ -408,7 +427,7 @@ def _metric_object(metric, about, ask):
     kind, size, target = about["model_output_type"], about["size"], about["target_field_name"]
     own = getattr(metric, "model_output_type", None)
     if own is not None and getattr(own, "name", str(own)).lower() != kind:
-        raise TypeError(f"model_output_type of the metric is {getattr(own, 'name', own)}, that of ProcessMetricObject {kind.upper()}; bind the metric's")
+        raise ValueError(f"model_output_type of the metric is {getattr(own, 'name', own)}, that of ProcessMetricObject {kind.upper()}; bind the metric's")
     features = {}
     for name, fields in about["features"].items():
         vocabulary = _Vocabulary(name, fields, ask)
@@ -417,21 +436,24 @@ def _metric_object(metric, about, ask):
     def part(begin, end):
         steps = range(begin, end, 1000)  # lines of a bearable length
         whole = _joined([ask({"examples": [at, min(end, at + 1000)]})[0] for at in steps])
-        return [_input_of(fields) for fields in whole["inputs"]], _model_output(whole, kind)
+        return [_input_of(fields) for fields in whole["inputs"]], _model_output(whole, kind, about["target_length"])
 
     if not about["batch_size"]:
         inputs, output = part(0, size)
         made = metric.from_model_output(inputs, output, features, target)
         if hasattr(made, "actual_compute"):
-            return made.actual_compute(inputs, features, target)[0]
+            return made.actual_compute(inputs, features, target, None)[0]  # no targets of another metric, unlike seqio
         return made.compute()
+    wanted = inspect.signature(metric.from_model_output).parameters
+    takes_any = any(parameter.kind == parameter.VAR_KEYWORD for parameter in wanted.values())
     made = None
-    for begin in range(0, size, about["batch_size"]):
+    for begin in range(0, max(1, size), about["batch_size"]):
         end = min(size, begin + about["batch_size"])
-        batch = metric.from_model_output(*part(begin, end), features, target, mask=_array([1] * (end - begin)),
-                                         indices_2d=_array([[0, i] for i in range(begin, end)]))
+        optional = {"mask": _array([1] * (end - begin), "int32"), "indices_2d": _array([[0, i] for i in range(begin, end)], "int32")}
+        batch = metric.from_model_output(*part(begin, end), features, target,
+                                         **{name: value for name, value in optional.items() if takes_any or name in wanted})
         if hasattr(batch, "actual_compute"):
-            raise TypeError("a metric with actual_compute takes all examples at once: leave ProcessMetricObject.batch_size at 0")
+            raise ValueError("a metric with actual_compute takes all examples at once: leave ProcessMetricObject.batch_size at 0")
         made = batch if made is None else made.merge(batch)
     return made.compute()
 
@@ -470,7 +492,12 @@ def _respond(function, request, following, ask):
     if "decode" in request:
         return _line(_decode(function, request, ask)), b""
     if "metric_object" in request:
-        metrics = _metric_object(function, request["metric_object"], ask)
+        try:
+            metrics = _metric_object(function, request["metric_object"], ask)
+        except (AttributeError, TypeError) as error:
+            if _numpy():
+                raise
+            raise type(error)(f"{error} (arrays are lists, since {sys.executable} has no NumPy: install it if the metric needs arrays)") from error
         return _line({"metrics": {name: _metric(value) for name, value in metrics.items()}}), b""
     if "logit_callback" in request:
         logits = function(_logits_of(request["logits"], following), _state_of(request["logit_callback"]))

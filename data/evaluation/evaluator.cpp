@@ -50,6 +50,12 @@ const Vocabulary& target_vocabulary(const Task& task, const std::string& name) {
   return *feature->vocabulary;
 }
 
+int64_t target_length(const Batch& batch) {
+  for (const auto& [name, array] : batch.features)
+    if (name.ends_with("_target_tokens")) return array.shape[1];
+  return 0;
+}
+
 template <typename T>
 void append(std::vector<T>& all, std::vector<T>&& some) {
   all.insert(all.end(), std::make_move_iterator(some.begin()), std::make_move_iterator(some.end()));
@@ -76,7 +82,9 @@ void compute_metrics(TaskOutputs& outputs, const std::string& target_field_name)
                            .tokens = outputs.tokens,
                            .outputs = outputs.outputs,
                            .scores = outputs.scores,
-                           .aux_values = outputs.aux_values};
+                           .aux_values = outputs.aux_values,
+                           .target_length = outputs.target_length};
+  // Each metric compares targets of its own postprocessor. seqio's hands those of the first on to all that follow.
   for (const MetricObject& metric : task.metric_objs()) add([&] { return metric.compute(output); });
   for (const MetricFn& metric : task.metric_fns())
     add([&] {
@@ -145,6 +153,7 @@ bool Evaluator::run_model(const TaskSet& set, const ModelFns& model,
     if (rank == 0 && stop()) return false;
     if (progress_ && rank == 0) progress_(*set.task, done, total);
     done += batch->rows;
+    outputs.target_length = target_length(*batch);
     if (rank != peers_.rank) continue;
     if (wants_predictions) own.predictions.push_back(model.predict(*batch));
     if (wants_predictions && !wants_aux) own.predictions.back().aux_values.clear();

@@ -41,6 +41,7 @@ struct TaskOutputs {
   const std::vector<Example>* examples = nullptr;  // the evaluator's
   const Answers* targets = nullptr;                // postprocessed; the evaluator's
   std::vector<Tokens> tokens;                      // of predictions; kept for metric objects
+  int64_t target_length = 0;                       // of the model's rows of targets
   std::vector<std::string> outputs;                // decoded text
   Answers predictions;                             // outputs, postprocessed
   Scores scores;

@@ -117,6 +117,7 @@ struct ModelOutput {
   const std::vector<std::string>& outputs;  // tokens as text
   const Scores& scores;
   const AuxValues& aux_values;
+  int64_t target_length;  // of the rows of targets that the model was given
 };
 
 /// seqio.metrics.Metric: from_model_output(..).compute(). It postprocesses what it compares itself.

@@ -255,7 +255,7 @@ JsonText vocabulary_json(const Feature& feature) {
 }
 
 /// What a metric object is told of a part of the examples.
-JsonText part_json(const ModelOutput& output, const Json& range) {
+JsonText part_json(const ModelOutput& output, ModelOutputType type, const Json& range) {
   const auto size = std::ssize(output.inputs);
   const int64_t begin = range[0].as_int(), end = range[1].as_int();
   QT_CHECK_AS(ExitCode::kData, 0 <= begin && begin <= end && end <= size,
@@ -266,17 +266,25 @@ JsonText part_json(const ModelOutput& output, const Json& range) {
   JsonText json = {{"inputs", JsonText::array()}};
   for (const Example& example : part(output.inputs))
     json["inputs"].push_back(example_json(example));
-  if (!output.tokens.empty()) json["predictions"] = part(output.tokens);
-  if (!output.scores.empty())
+  if (type == ModelOutputType::score) {
+    json["scores"] = JsonText::array();
     for (const double score : part(output.scores)) json["scores"].push_back(json_number(score));
+    return json;
+  }
+  json["predictions"] = part(output.tokens);
+  if (type == ModelOutputType::prediction) return json;
+  json["aux_values"] = JsonText::object();
   for (const auto& [name, values] : output.aux_values)
     json["aux_values"][name] = answers_json(part(values));
   return json;
 }
 
 /// What the process of a metric object asks for.
-JsonText reply_json(const ModelOutput& output, const Json& question) {
-  if (question.has("examples")) return part_json(output, question["examples"]);
+JsonText reply_json(const ModelOutput& output, ModelOutputType type, const Json& question) {
+  if (question.has("examples")) return part_json(output, type, question["examples"]);
+  QT_CHECK_AS(ExitCode::kData, question.has("decode") || question.has("encode"),
+              "answer: expected metrics, examples, decode or encode, found {}",
+              question.raw().dump());
   const std::string name = question["feature"].as_string();
   const Feature* feature = find_feature(output.features, name);
   QT_CHECK_AS(ExitCode::kData, feature != nullptr, "{}: no feature '{}'",
@@ -289,7 +297,11 @@ JsonText reply_json(const ModelOutput& output, const Json& question) {
   }
   for (const Json& json : question["decode"].items()) {
     Tokens ids;
-    for (const int64_t id : json.as_ints()) ids.push_back(static_cast<int32_t>(id));
+    for (const int64_t id : json.as_ints()) {
+      QT_CHECK_AS(ExitCode::kData, std::in_range<int32_t>(id), "{}: {} is no id of 32 bits",
+                  json.path(), id);
+      ids.push_back(static_cast<int32_t>(id));
+    }
     made.push_back(feature->vocabulary->decode(ids));
   }
   return {{"decoded", made}};
@@ -327,11 +339,10 @@ MetricFn process_metric(WorkersPtr workers, std::string name) {
 
 MetricObject process_metric_object(WorkersPtr workers, ModelOutputType type, int64_t batch_size) {
   static constexpr const char* kTypes[] = {"prediction", "score", "prediction_with_aux"};
-  const char* wanted = kTypes[static_cast<size_t>(type)];
-  const auto compute = [workers = std::move(workers), wanted,
-                        batch_size](const ModelOutput& output) {
-    JsonText about = {{"model_output_type", wanted},
+  const auto compute = [workers = std::move(workers), type, batch_size](const ModelOutput& output) {
+    JsonText about = {{"model_output_type", kTypes[static_cast<size_t>(type)]},
                       {"target_field_name", output.target_field_name},
+                      {"target_length", output.target_length},
                       {"batch_size", batch_size},
                       {"size", output.inputs.size()},
                       {"features", JsonText::object()}};
@@ -339,7 +350,8 @@ MetricObject process_metric_object(WorkersPtr workers, ModelOutputType type, int
       about["features"][name] = vocabulary_json(feature);
     MetricValues values;
     const auto next = [&](const Json& answer, const auto&) -> std::optional<Workers::Request> {
-      if (!answer.has("metrics")) return Workers::Request{line_of(reply_json(output, answer)), ""};
+      if (!answer.has("metrics"))
+        return Workers::Request{line_of(reply_json(output, type, answer)), ""};
       values = metric_values_of(answer["metrics"]);
       return std::nullopt;
     };

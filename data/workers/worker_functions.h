@@ -8,10 +8,11 @@
 //                  a value is also a text, or one of {"histogram": [..], "bins": 30}, {"image": ["PNG as base64"],
 //                  "width": 2, "height": 3, "max_outputs": 3}, {"audio": ["WAV as base64"], "max_outputs": 3} and
 //                  {"tensor": [[..]], "plugin_name": "..", "plugin_content": "base64"}, as seqio.metrics has them
-//   metric object  {"metric_object": {"model_output_type": "prediction", "target_field_name": "targets", "batch_size": 0,
-//                  "size": 100, "features": {"targets": {"vocab_size": 259, ..}, ..}}}. The process asks before it
-//                  answers as a metric does:
-//                  {"examples": [0, 50]}  ->  {"inputs": [{..}, ..]} and, as wanted, "predictions" (ids), "scores", "aux_values"
+//   metric object  {"metric_object": {"model_output_type": "prediction", "target_field_name": "targets", "target_length": 32,
+//                  "batch_size": 0, "size": 100, "features": {"targets": {"vocab_size": 259, ..}, ..}}}. The process asks
+//                  before it answers as a metric does:
+//                  {"examples": [0, 50]}  ->  {"inputs": [{..}, ..]} and, of the type, "predictions" (ids), these and
+//                  "aux_values", or "scores"; NaN and infinities are the texts "NaN", "Infinity", "-Infinity"
 //                  {"decode": [[5, 6, 1], ..], "feature": "targets"}     ->  {"decoded": ["..", ..]}
 //                  {"encode": ["..", ..], "feature": "targets"}          ->  {"encoded": [[5, 6], ..]}
 //   source         {"split": "train"}                                     ->  {"size": 100}

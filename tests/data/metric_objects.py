@@ -1,5 +1,6 @@
 """Metric objects that seqio's Evaluator (tests/oracles/gen_metric_objects.py) and a worker process run alike."""
 import dataclasses
+import math
 import os
 import sys
 
@@ -34,7 +35,7 @@ class Overlap:
     return Overlap(self.shared + other.shared, self.total + other.total, self.examples + other.examples)
 
   def compute(self):
-    return {'overlap': self.shared / self.total, 'examples': self.examples}
+    return {'overlap': self.shared / max(1, self.total), 'examples': self.examples}
 
 
 @dataclasses.dataclass
@@ -48,7 +49,7 @@ class Lengths:
     ids, aux = model_output
     eos = features[target_field_name].vocabulary.eos_id
     return cls({'input_ids': sum(int(sum(e['inputs'])) for e in inputs), 'widest': max(len(row) for row in ids), 'ended': sum(eos in list(row) for row in ids),
-                'aux': float(sum(aux['scores'])), 'id_sum': sum(int(i) for row in ids for i in row),
+                'aux': float(sum(s for s in aux['scores'] if math.isfinite(s))), 'infinite': sum(map(math.isinf, aux['scores'])), 'id_sum': sum(int(i) for row in ids for i in row),
                 'encoded': sum(features['inputs'].vocabulary.encode('aé')), 'texts': sum(len(e['note']) for e in inputs)})
 
   def compute(self):
@@ -62,10 +63,28 @@ class Likelihood:
 
   @classmethod
   def from_model_output(cls, inputs, model_output, features, target_field_name='targets'):
-    return cls(model_output)
+    return cls(list(model_output))
+
+  def merge(self, other):
+    return Likelihood(self.scores + other.scores)
 
   def compute(self):
     return {'mean_score': float(sum(self.scores)) / len(self.scores)}
+
+
+@dataclasses.dataclass
+class Arrays:
+  """What NumPy alone has."""
+  ids: object
+  notes: object
+  model_output_type = None
+
+  @classmethod
+  def from_model_output(cls, inputs, model_output, features, target_field_name='targets'):
+    return cls(model_output, [e['inputs'] for e in inputs])
+
+  def compute(self):
+    return {'int32': int(self.ids.dtype == 'int32'), 'width': self.ids.shape[1], 'most': self.ids.max(), 'inputs': sum(row.sum() for row in self.notes)}
 
 
 class Collected:
@@ -79,12 +98,12 @@ class Collected:
   def from_model_output(cls, inputs, model_output, features, target_field_name='targets', mask=None, indices_2d=None):
     return cls(model_output)
 
-  def actual_compute(self, task_dataset_as_numpy, task_output_features, target_field_name='targets', cached_targets=None):
+  def actual_compute(self, task_dataset_as_numpy, task_output_features, target_field_name, cached_targets):
     targets = [list(map(int, e[target_field_name])) for e in task_dataset_as_numpy]
     return {'first_ids': sum(int(row[0]) == target[0] for row, target in zip(self.output, targets))}, {'targets': targets}
 
 
-METRICS = {'PREDICTION': [Overlap, Collected], 'PREDICTION_WITH_AUX': [Lengths], 'SCORE': [Likelihood]}
+METRICS = {'PREDICTION': [Overlap, Collected, Arrays], 'PREDICTION_WITH_AUX': [Lengths], 'SCORE': [Likelihood]}
 
 
 def set_types(enum):
