@@ -27,6 +27,7 @@ namespace fs = std::filesystem;
 constexpr int64_t kSpillExamples = int64_t{1} << 14;  // of the source
 // What the seed's key is folded with.
 constexpr uint32_t kPreprocessing = 11, kShuffling = 12;
+const std::string kIndexWithinShard = std::string(kProvenance) + "index_within_shard";
 
 /// Does work(i) for each i of [0, count) that is this rank's, on several threads; throws the first error
 /// after all have stopped.
@@ -169,6 +170,8 @@ class SplitWriter {
     const auto held = options_.memory_bytes / (4 * options_.threads);
     SpillWriter spill(chunk_path(chunk), static_cast<size_t>(held));
     CacheStats stats;
+    const std::vector<Example::Item> origin =
+        options_.add_provenance ? provenance(*reader, chunk) : std::vector<Example::Item>{};
     Example example;
     for (uint64_t i = 0; stream->next(example); ++i) {
       try {
@@ -176,7 +179,8 @@ class SplitWriter {
       } catch (const Error& error) {
         fail(error.code(), "{}: {}", example.where(), error.what());
       }
-      if (options_.add_provenance) add_provenance(example, *reader, chunk, static_cast<int64_t>(i));
+      for (const auto& [name, value] : origin) example.set(name, value);
+      if (options_.add_provenance) example.set(kIndexWithinShard, static_cast<int64_t>(i));
       const Key key = split_at(order, i);
       spill.add(uint64_t{key.a} << 32 | key.b, serialize_tf_example(example));
     }
@@ -184,14 +188,17 @@ class SplitWriter {
     atomic_write_file(stats_file(chunk), stats.to_json().dump());  // says that the chunk is whole
   }
 
-  void add_provenance(Example& example, const Reader& shard, int64_t index, int64_t number) const {
+  /// What all examples of a shard have.
+  std::vector<Example::Item> provenance(const Reader& shard, int64_t index) const {
     const std::vector<std::string> files = shard.files();
     const std::string prefix = kProvenance;
-    example.set(prefix + "task", task_.name());
-    example.set(prefix + "source_shard", files.size() == 1 ? files.front() : split_);
-    example.set(prefix + "source_shard_index", index);
-    example.set(prefix + "index_within_shard", number);
-    if (options_.base_seed != 0) example.set(prefix + "preprocessors_seed", options_.base_seed);
+    std::vector<Example::Item> items = {
+        {prefix + "task", task_.name()},
+        {prefix + "source_shard", files.size() == 1 ? files.front() : split_},
+        {prefix + "source_shard_index", index}};
+    if (options_.base_seed != 0)
+      items.emplace_back(prefix + "preprocessors_seed", options_.base_seed);
+    return items;
   }
 
   /// Neighbouring buckets, as many as fit into a thread's share of the memory.

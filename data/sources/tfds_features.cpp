@@ -77,11 +77,16 @@ class TfdsFeatures {
     return node.decoder != nullptr && node.decoder->value;
   }
 
+  /// For messages; the root has no name.
+  static std::string described(const TfdsNode& node) {
+    return node.name.empty() ? "the data set" : "feature '" + node.name + "'";
+  }
+
   /// Of a feature that somebody asks for by name, an error.
   static void leave_out(const TfdsNode& node, const char* why) {
     const TfdsTree* asked = is_skipped(node) ? node.decoder : node.selected;
-    QT_CHECK(asked == nullptr, "{}: feature '{}' of {} {}", asked->where, node.name,
-             node.json.path(), why);
+    QT_CHECK(asked == nullptr, "{}: {} of {} {}", asked->where, described(node), node.json.path(),
+             why);
   }
 
   /// What lies in a tf.Example as it is.
@@ -166,8 +171,8 @@ class TfdsFeatures {
       std::erase_if(names,
                     [&](const std::string& n) { return child_of(node.selected, n) == nullptr; });
     QT_CHECK(!is_skipped(node),
-             "{}: '{}' of {} is a dictionary, of which each feature has its decoder: {}",
-             node.decoder->where, node.name, node.json.path(), fmt::join(names, ", "));
+             "{}: {} of {} is a dictionary, of which each feature has its decoder: {}",
+             node.decoder->where, described(node), node.json.path(), fmt::join(names, ", "));
     check_names(node, node.decoder, names);
     for (const auto& [key, child] : members)
       if (std::find(names.begin(), names.end(), key) != names.end())

@@ -307,6 +307,7 @@ TEST_F(TfdsDecoding, OfWhatIsNotReadIsRefusedByName) {
            {partial + "{'video': True}", "features[video]: feature 'video' of "},
            {"seqio.TfdsDataSource.decoders = {'inner': {'z': @tfds.decode.SkipDecoding()}}",
             "decoders[inner][z]: "},
+           {"seqio.TfdsDataSource.decoders = @tfds.decode.SkipDecoding()", "the data set of "},
            {"seqio.TfdsDataSource.decoders = {'id': 7}", "@tfds.decode.SkipDecoding(), or a"}}) {
     const std::string said = message_of(ExitCode::kUsage, [&, text = text] { read(text); });
     EXPECT_TRUE(contains(said, want)) << said;
