@@ -16,7 +16,9 @@ using testing::message_of;
 class FeatureTypes : public testing::GinTasks {
  protected:
   FeatureTypes()
-      : recorded_(Json::read(::quintet::testing::fixture_root() / "seqio/feature_types.json")) {
+      : recorded_(Json::read(::quintet::testing::fixture_root() / "seqio/feature_types.json")) {}
+  void SetUp() override {
+    GinTasks::SetUp();
     write_source("");
   }
 

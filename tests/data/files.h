@@ -27,6 +27,7 @@ class FileTest : public ::testing::Test {
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
   std::string write(const std::string& name, const std::string& text) const {
+    QT_ASSERT(!folder_.empty());  // of a constructor, which comes before SetUp
     const auto path = folder_ / name;
     std::ofstream(path, std::ios::binary) << text;
     return path.string();

@@ -1,5 +1,5 @@
 #pragma once
-// Small random networks with experts in the decoder, on the current device and packed for the CPU.
+// Small random networks with experts in the decoder, or with parallel layers, on the current device and packed for the CPU.
 
 #include "models/base_model.h"
 #include "models/decoding/cpu/packed_network.h"
@@ -21,6 +21,8 @@ struct SparseOptions {
   bool shared_bias = true;  // else every layer has a relative position bias
   bool rotary = false;      // instead of one
   bool multi_query = false;
+  bool parallel = false;  // layers of a decoder alone, without experts
+  bool fused = false;     // the same with flaxformer's fused kernels
 
   std::string name() const {
     return fmt::format("{}{}_{}{}{}{}{}{}_{}", shared_bias ? "" : "umt5_",
@@ -57,6 +59,9 @@ Config sparse_config(const SparseOptions& options) {
   c.shared_relative_position_bias = options.shared_bias;
   c.multi_query = options.multi_query;
   if (options.rotary) c.rotary_max_timescale = 50, c.num_buckets = 0;
+  c.parallel = options.parallel || options.fused;
+  c.fused = options.fused;
+  if (c.fused) c.multi_query = true, c.mlp_dim = 21, c.mlp_activations = {"gelu", "linear"};
   SparseStack stack;
   stack.num_sparse_layers = 1;
   stack.extra_mlp = options.extra;
@@ -70,7 +75,7 @@ Config sparse_config(const SparseOptions& options) {
   stack.moe.dropless = stack.moe.router.use_bias = options.router_bias;
   if constexpr (std::is_same_v<Config, TransformerConfig>) {
     c.num_layers = 2;
-    c.sparse = stack;
+    if (!c.parallel) c.sparse = stack;
   } else {
     c.num_encoder_layers = c.num_decoder_layers = 2;
     c.masks_padding = true;

@@ -33,19 +33,23 @@ struct TinyNetwork {
 
 /// "encdec" or "decoder_only", "sparse_" before it: with experts in the decoder, "umt5_": that and a
 /// relative position bias in every layer, "rotary_": rotary embeddings instead,
-/// "multi_query_": heads that share keys and values, "int8_": with weights in 8 bits; on a GPU computed in
+/// "multi_query_": heads that share keys and values, "parallel_" and "fused_": flaxformer's parallel layers, "int8_": with weights in 8 bits; on a GPU computed in
 /// `dtype`, if it has an encoder.
 inline std::unique_ptr<TinyNetwork> tiny_network(const std::string& kind,
                                                  const std::string& dtype = "float32") {
   const bool rotary = kind.starts_with("rotary_"), multi_query = kind.starts_with("multi_query_");
-  if (kind.starts_with("sparse_") || kind.starts_with("umt5_") || rotary || multi_query) {
+  const bool parallel = kind.starts_with("parallel_"), fused = kind.starts_with("fused_");
+  if (kind.starts_with("sparse_") || kind.starts_with("umt5_") || rotary || multi_query ||
+      parallel || fused) {
     SparseNetwork sparse = sparse_network({.decoder_only = kind.ends_with("decoder_only"),
                                            .chosen = 2,
                                            .encoder = {},
                                            .dtype = dtype,
                                            .shared_bias = !kind.starts_with("umt5_"),
                                            .rotary = rotary,
-                                           .multi_query = multi_query});
+                                           .multi_query = multi_query,
+                                           .parallel = parallel,
+                                           .fused = fused});
     auto packed = sparse.packed();
     return std::make_unique<TinyNetwork>(std::move(packed),
                                          on_cpu() ? nullptr : std::move(sparse.model));
