@@ -190,11 +190,12 @@ TEST_F(NcclGraphs, ACollectiveThatHangsInALaunchIsNamedByWhoHasNotComeToIt) {
     }
     comm.device().synchronize();
   };
-  const std::string ended = over_gpus(
-      2, body,
-      {.collective_timeout = 0.5, .at_end = [&, once = std::make_shared<std::once_flag>()] {
-         std::call_once(*once, [&] { end.set_value(); });
-       }});
+  const std::string ended = over_gpus(2, body,
+                                      {.collective_timeout = 0.5,
+                                       .judge = 1,
+                                       .at_end = [&, once = std::make_shared<std::once_flag>()] {
+                                         std::call_once(*once, [&] { end.set_value(); });
+                                       }});
   EXPECT_TRUE(has(ended, "rank 1 on ") &&
               has(ended, "its device has not come to all_reduce over world of 5 elements") &&
               has(ended, "step 12"))

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -31,6 +32,7 @@ class Silence final : public WatchChannel {
 struct Job {
   bool until_it_ends = false;  // ranks wait for it
   double collective_timeout = 60, init_timeout = 60;
+  std::optional<int> judge = {};  // the rank whose watchdog ends the job; none: the first that does
   std::function<void()> at_end = [] {};  // where the process would end
   /// Of a rank; by default the null stream is its stream, which is the rank itself.
   std::function<Device&(int rank)> device = [](int) -> Device& { return Device::cpu(); };
@@ -50,6 +52,7 @@ inline std::string over_nccl(int count, const std::function<void(Comm&)>& body,
                        .signalled = {},
                        .end =
                            [&](const std::string& what) {
+                             if (job.judge.value_or(threads.rank()) != threads.rank()) return;
                              const std::lock_guard lock(mutex);
                              if (ended.empty()) ended = what;
                              job.at_end();
