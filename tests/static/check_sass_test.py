@@ -12,10 +12,10 @@ CHECK = HERE.parents[1] / "scripts" / "check_sass"
 NVCC = os.environ.get("CUDACXX") or shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
 
 
-def check(folder, text, others="cold kernels_to_check:*"):
+def check(folder, text, others="cold kernels_to_check:*", more=()):
     """(exit status, what it prints) for a list of this text and a line for the other kernels."""
     (folder / "list.txt").write_text(f"{text}\n{others}\n")
-    done = subprocess.run([sys.executable, CHECK, folder / "list.txt", folder / "kernels.o"], capture_output=True,
+    done = subprocess.run([sys.executable, CHECK, *more, folder / "list.txt", folder / "kernels.o"], capture_output=True,
                           text=True, timeout=60)
     return done.returncode, done.stdout + done.stderr
 
@@ -57,6 +57,10 @@ def check_all(folder):
         expect(folder, f"{file}products<3> {sm} HGMMA 128 0 8 {most}", "has no HGMMA")
         expect(folder, f"{file}products<3> {sm} HMMA 128 0 8 7 64", "registers a thread, the list allows 7")
         expect(folder, f"{file}products<3> {sm} HMMA 128 0 8 255 0", "KiB of code, the list allows 0")
+        measured = f"# (nvcc 13.0, rounded up)\n{file}products<3> {sm} HMMA 128 0 8 7 0"
+        for version, faults in (("13.0.48", 2), ("12.8.93", 0), ("13.1.2", 0)):
+            status, output = check(folder, measured, more=[f"--nvcc={version}"])
+            assert f"1 kernels checked, {faults} faults" in output and status == (faults > 0), (version, output)
         expect(folder, f"{file}spills {sm} - 1024 0 1 {most}", "uses local memory")
         expect(folder, f"{file}reverses {sm} - 1024 16384+0 2 {most}", None)
         expect(folder, f"{file}reverses {sm} - 1024 16383+0 2 {most}", "16384 bytes of static shared memory, the list allows 16383")
