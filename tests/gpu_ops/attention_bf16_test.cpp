@@ -5,6 +5,7 @@
 #include "kernels/attention/ranges.h"
 #include "runtime/op/op.h"
 #include "tests/gpu_kernels/on_device.h"
+#include "tests/gpu_ops/element_bytes.h"
 #include "tests/ops/attention_oracle.h"
 
 namespace quintet::testing {
@@ -52,17 +53,9 @@ class Operand16 {
   Operand16(const Array& a, DType dtype, bool fill) : dtype_(dtype) {
     if (a.absent) return;
     shape_ = a.shape;
-    const auto size = static_cast<size_t>(size_of(dtype));
-    std::vector<std::byte> bytes(a.values.size() * size, std::byte{0xff});
-    for (size_t i = 0; fill && i < a.values.size(); ++i) {
-      const auto wide = static_cast<float>(a.values[i]);
-      const bfloat16 half(wide);
-      const auto whole = static_cast<int32_t>(a.values[i]);
-      const void* from = dtype == DType::bf16  ? static_cast<const void*>(&half)
-                         : dtype == DType::i32 ? static_cast<const void*>(&whole)
-                                               : &wide;
-      std::memcpy(&bytes[i * size], from, size);
-    }
+    const std::vector<float> values(a.values.begin(), a.values.end());
+    std::vector<std::byte> bytes = bytes_of(values, dtype);
+    if (!fill) std::ranges::fill(bytes, std::byte{0xff});
     memory_.emplace(Device::current(), bytes);
   }
   View view() const {
@@ -72,14 +65,8 @@ class Operand16 {
     return v;
   }
   std::vector<double> load() const {
-    const std::vector<std::byte> bytes = memory_->back();
-    const void* data = bytes.data();
-    std::vector<double> values(bytes.size() / static_cast<size_t>(size_of(dtype_)));
-    for (size_t i = 0; i < values.size(); ++i)
-      values[i] = static_cast<double>(
-          dtype_ == DType::bf16 ? static_cast<float>(static_cast<const bfloat16*>(data)[i])
-                                : static_cast<const float*>(data)[i]);
-    return values;
+    const std::vector<float> values = floats_in(memory_->back(), dtype_);
+    return {values.begin(), values.end()};
   }
 
  private:

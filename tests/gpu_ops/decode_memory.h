@@ -3,6 +3,7 @@
 
 #include "kernels/decode_attention/decode_attention.h"
 #include "tests/gpu_kernels/on_device.h"
+#include "tests/gpu_ops/element_bytes.h"
 
 namespace quintet::testing {
 
@@ -11,41 +12,31 @@ namespace quintet::testing {
 class Elements {
  public:
   Elements(int64_t n, DType dtype, std::mt19937* random, float deviation = 1)
-      : dtype_(dtype),
-        host_(drawn(static_cast<size_t>(n * size_of(dtype)), dtype, random, deviation)),
-        memory_(Device::current(), host_) {}
+      : dtype_(dtype), memory_(Device::current(), drawn(n, dtype, random, deviation)) {
+    fetch();
+  }
   void* data() const { return memory_.data(); }
   const OnDevice<std::byte>& memory() const { return memory_; }
-  void fetch() { host_ = memory_.back(); }
-  float at(int64_t i) const {
-    const void* host = host_.data();
-    return dtype_ == DType::bf16 ? static_cast<float>(static_cast<const bfloat16*>(host)[i])
-                                 : static_cast<const float*>(host)[i];
-  }
+  void fetch() { host_ = floats_in(memory_.back(), dtype_); }
+  float at(int64_t i) const { return host_[static_cast<size_t>(i)]; }
   std::vector<float> part(int64_t begin, int64_t n) const {
-    std::vector<float> values;
-    for (int64_t i = 0; i < n; ++i) values.push_back(at(begin + i));
-    return values;
+    return {host_.begin() + begin, host_.begin() + begin + n};
   }
 
  private:
-  static std::vector<std::byte> drawn(size_t bytes, DType dtype, std::mt19937* random,
+  static std::vector<std::byte> drawn(int64_t n, DType dtype, std::mt19937* random,
                                       float deviation) {
-    std::vector<std::byte> host(bytes, std::byte{0xff});
+    if (random == nullptr)
+      return std::vector<std::byte>(static_cast<size_t>(n * size_of(dtype)), std::byte{0xff});
     std::normal_distribution<float> draw(0, deviation);
-    const auto size = static_cast<size_t>(size_of(dtype));
-    for (size_t at = 0; random != nullptr && at < bytes; at += size) {
-      const float x = draw(*random);
-      const bfloat16 half(x);
-      const void* from = dtype == DType::bf16 ? static_cast<const void*>(&half) : &x;
-      std::memcpy(&host[at], from, size);
-    }
-    return host;
+    std::vector<float> values(static_cast<size_t>(n));
+    for (float& x : values) x = draw(*random);
+    return bytes_of(values, dtype);
   }
 
   DType dtype_;
-  std::vector<std::byte> host_;
   OnDevice<std::byte> memory_;
+  std::vector<float> host_;
 };
 
 struct AlignedFloats {
