@@ -7,6 +7,7 @@
 //
 // Attributes: h; max_timescale. Angles, sines and cosines are float32; d is even.
 
+#include <span>
 #include <vector>
 
 #include "kernels/kernel.h"
@@ -18,6 +19,8 @@ class Rotation {
  public:
   Rotation(int64_t head_dim, double max_timescale);
   void at(int64_t position, float* turn) const;
+  /// Of each point, of a position's angle.
+  std::span<const float> frequencies() const { return frequencies_; }
   /// Some heads that lie behind each other; y may be x.
   void apply(const float* turn, const float* x, float* y, int64_t heads) const;
 

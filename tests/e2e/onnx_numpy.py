@@ -76,7 +76,10 @@ class Graph:
     def __init__(self, data):
         g = fields(data)
         self.nodes = [Node(node) for node in g.get(1, [])]
-        self.constants = dict(tensor(one) for one in g.get(5, []))
+        constants = [tensor(one) for one in g.get(5, [])]
+        self.constants = dict(constants)
+        made = [name for node in self.nodes for name in node.outputs] + [name for name, _ in constants]
+        assert len(set(made)) == len(made), "two values of one name"
         self.inputs, self.outputs = ([text(fields(one), 1) for one in g.get(number, [])] for number in (11, 12))
 
     def run(self, given, outer=None):
@@ -106,9 +109,27 @@ def loop(body, most, goes_on, state, outer):
     return [*state, np.stack(rows)]
 
 
+def top_k(x, k, axis):
+    """The largest, of equal ones the first."""
+    at = np.argsort(-x, axis, kind="stable").take(np.arange(k[0]), axis)
+    return [np.take_along_axis(x, at, axis), at]
+
+
+def scatter_nd(x, places, rows):
+    x = x.copy()
+    x[tuple(np.moveaxis(places, -1, 0))] = rows
+    return x
+
+
+def slices(x, begin, end, axes):
+    return x[tuple(slice(begin[0], end[0]) if axis == axes[0] else slice(None) for axis in range(x.ndim))]
+
+
 SIMPLE = {
-    "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "MatMul": np.matmul, "Sqrt": np.sqrt, "Tanh": np.tanh,
-    "Min": np.minimum, "Max": np.maximum, "Equal": np.equal, "LessOrEqual": np.less_equal, "Or": np.logical_or, "Where": np.where,
+    "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": lambda x, y: x // y if x.dtype.kind == "i" else x / y, "MatMul": np.matmul, "Sqrt": np.sqrt, "Tanh": np.tanh,
+    "Min": np.minimum, "Max": np.maximum, "Equal": np.equal, "LessOrEqual": np.less_equal, "Less": np.less, "Greater": np.greater,
+    "Or": np.logical_or, "Not": np.logical_not, "Where": np.where, "Cos": np.cos, "Sin": np.sin, "NonZero": lambda x: np.array(np.nonzero(x)),
+    "ScatterND": scatter_nd, "CumSum": lambda x, axis: np.cumsum(x, int(axis), x.dtype), "Slice": slices,
     "Identity": lambda x: x, "Relu": lambda x: np.maximum(x, 0), "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "Erf": lambda x: np.vectorize(math.erf, otypes=[np.float32])(x), "Shape": lambda x: np.array(x.shape, np.int64), "Range": np.arange,
     "Reshape": reshape, "Expand": lambda x, shape: np.broadcast_to(x, shape), "Unsqueeze": lambda x, axes: np.expand_dims(x, tuple(axes)),
@@ -118,6 +139,8 @@ WITH_ATTRIBUTES = {
     "Gather": lambda x, index, axis=0: np.take(x, index, axis), "Transpose": lambda x, perm: x.transpose(perm),
     "Concat": lambda *x, axis: np.concatenate(x, axis), "Softmax": softmax, "Cast": lambda x, to: x.astype(TYPES[to]),
     "ReduceMean": lambda x, axes, keepdims: x.mean(tuple(axes), keepdims=bool(keepdims)),
+    "ReduceSum": lambda x, axes, keepdims: x.sum(tuple(axes), x.dtype, keepdims=bool(keepdims)), "TopK": top_k,
+    "Split": lambda x, axis: np.split(x, 2, axis), "GatherElements": lambda x, index, axis: np.take_along_axis(x, index, axis),
     "ReduceMin": lambda x, keepdims: x.min(keepdims=bool(keepdims)),
     "ArgMax": lambda x, axis, keepdims: x.argmax(axis).astype(np.int64),
 }
@@ -130,7 +153,8 @@ def operate(node, inputs, outer):
     if node.type in SIMPLE:
         assert not node.attributes, node.attributes
         return [SIMPLE[node.type](*inputs)]
-    return [WITH_ATTRIBUTES[node.type](*inputs, **node.attributes)]
+    results = WITH_ATTRIBUTES[node.type](*inputs, **node.attributes)
+    return results if len(node.outputs) > 1 else [results]
 
 
 def main(path, most, rows):
@@ -139,7 +163,7 @@ def main(path, most, rows):
     graph = Graph(model[7][0])
     width = max(map(len, rows))
     tokens = np.array([row + [0] * (width - len(row)) for row in rows], np.int32)
-    return graph.run({"encoder_input_tokens": tokens, "max_decode_len": np.int64(most)})[0]
+    return graph.run(dict(zip(graph.inputs, [tokens, np.int64(most)])))[0]
 
 
 if __name__ == "__main__":

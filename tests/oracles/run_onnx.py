@@ -4,7 +4,7 @@
     python3 -m venv onnx && onnx/bin/pip install onnxruntime==1.32.0 onnx==1.23.2 numpy
     onnx/bin/python run_onnx.py model.onnx 8 < inputs.json      # [[ids], ..] -> [[ids], ..], at most 8 a row
 
-With QUINTET_ONNX_PYTHON=onnx/bin/python tests/e2e/export_test.py compares its answers, too.
+With QUINTET_ONNX_PYTHON=onnx/bin/python tests/e2e/onnx_test.py compares its answers, too.
 """
 
 import json
@@ -20,7 +20,8 @@ def main(path, most, rows):
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     width = max(map(len, rows))
     tokens = numpy.array([row + [0] * (width - len(row)) for row in rows], numpy.int32)
-    return session.run(None, {"encoder_input_tokens": tokens, "max_decode_len": numpy.array(most, numpy.int64)})[0]
+    names = [one.name for one in session.get_inputs() + session.get_overridable_initializers()]
+    return session.run(None, dict(zip(names, [tokens, numpy.array(most, numpy.int64)])))[0]
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ int64_t type_of(DType dtype) {
       return kFloat16;
     case DType::bf16:
       return kBfloat16;
+    case DType::i8:
+      return kInt8;
     default:
       fail(ExitCode::kUsage, "ONNX: {} is no type of weights here", name_of(dtype));
   }
@@ -116,6 +118,12 @@ std::string Graph::integer(int64_t value, Type type, const std::string& name) {
 
 std::string Graph::real(float value) {
   return constant(fmt::format("{}constant_{}", prefix_, made_++), kFloat, {}, bytes_of(value));
+}
+
+std::string Graph::reals(std::span<const float> values) {
+  const auto size = static_cast<int64_t>(values.size());
+  return constant(fmt::format("{}constant_{}", prefix_, made_++), kFloat, std::span(&size, 1),
+                  {reinterpret_cast<const char*>(values.data()), values.size_bytes()});
 }
 
 void Graph::input(const std::string& name, Type type, const std::optional<Axes>& axes) {

@@ -24,6 +24,7 @@ inline constexpr int64_t kOpset = 15;
 
 enum Type : int64_t {
   kFloat = 1,
+  kInt8 = 3,
   kInt32 = 6,
   kInt64 = 7,
   kBool = 9,
@@ -57,6 +58,7 @@ class Graph {
   /// Without axes. Of the name of an input: what that is where it is left out.
   std::string integer(int64_t value, Type type = kInt64, const std::string& name = "");
   std::string real(float value);  // likewise
+  std::string reals(std::span<const float> values);
 
   /// Axes: sizes, or names of what is free; none: of any rank.
   using Axes = std::vector<std::variant<int64_t, std::string>>;

@@ -1,12 +1,14 @@
 #pragma once
-// An encoder-decoder as a graph of ONNX that answers greedily: made by the walk over a model's specification that loads
-// its parameters everywhere (models/decoding/network), and by the one description of a layer.
+// A model as a graph of ONNX that answers greedily: made by the walk over a model's specification that loads its
+// parameters everywhere (models/decoding/network), and by the one description of a layer.
 //
-//   input    encoder_input_tokens  int32 [batch, length], padded with 0
+//   input    encoder_input_tokens  int32 [batch, length], padded with 0; of a decoder alone `inputs`, which it reads
+//                                  behind the start token
 //   input    max_decode_len        int64 []; left out: the run's
 //   output   decodes               int32 [batch, steps]: each row up to its EOS, then 0
 //
 // The decoder is a Loop, a step each, that carries the keys and values of the tokens so far and ends when every row has.
+// An encoder alone gives, instead of the last two, `encoded`, float32 [batch, length, embed].
 
 #include "apps/export/onnx/graph.h"
 #include "models/decoding/network/parameter_source.h"
@@ -20,7 +22,7 @@ struct GraphOptions {
   int32_t eos_id = 1;
 };
 
-/// Throws a usage error that names what of the specification has no graph here: experts, a decoder without encoder.
+/// Throws a usage error that names what of the specification has no graph here.
 void check_has_graph(const ModelSpec& spec);
 /// Parameters in float32. Throws what the source throws, and kData for a number too large for the dtype.
 Graph t5_graph(const ModelSpec& spec, const decoding::ParameterSource& source,

@@ -1,10 +1,13 @@
 #pragma once
 // Parameters as constants of a graph: a Loader of models/decoding/network/weights.h.
 
+#include <functional>
 #include <map>
 
 #include "apps/export/onnx/t5_graph.h"
 #include "kernels/mlp/mlp.h"
+#include "models/decoding/network/place.h"
+#include "models/decoding/network/quantized_parameters.h"
 #include "models/decoding/network/weights.h"
 
 namespace quintet::onnx {
@@ -14,15 +17,19 @@ struct Mlp {
   std::string out;
   std::vector<Activation> activations;
 };
-struct NoExperts {};
+struct Experts {
+  std::string router, router_bias;  // [embed, experts]; [experts] or empty
+  MoeConfig moe;
+  std::vector<Mlp> experts;
+};
 
 /// Names of values.
 struct Form {
   using Vector = std::string;
   using Matrix = std::string;
-  using Projections = std::vector<std::string>;  // each [embed, joined_kv]
+  using Projections = std::vector<std::string>;  // each [embed, heads * head_dim]
   using Mlp = onnx::Mlp;
-  using Experts = NoExperts;
+  using Experts = onnx::Experts;
   using Bias =
       std::string;  // [heads, distances]: of key - query from -max_distance to max_distance
 };
@@ -31,7 +38,7 @@ class Loader {
  public:
   using Form = onnx::Form;
   Loader(Graph& graph, const ModelSpec& spec, const decoding::ParameterSource& source, DType dtype)
-      : graph_(graph), spec_(spec), source_(source), dtype_(dtype) {}
+      : graph_(graph), spec_(spec), source_(decoding::by_matrix(spec, source)), dtype_(dtype) {}
 
   std::string vector(const std::string& name, int64_t size) const;
   std::string matrix(const std::string& name, int64_t rows, int64_t columns) const;
@@ -40,20 +47,28 @@ class Loader {
                                        decoding::ReadBy) const;
   Mlp mlp(const std::string& scope, int64_t width,
           const std::vector<std::string>& activations) const;
-  NoExperts experts(const std::string& scope, const MoeConfig& moe) const;
+  Experts experts(const std::string& scope, const MoeConfig& moe) const;
   std::string relative_bias(const std::string& name, const StackSpec& stack) const;
 
  private:
-  HostArray read(const std::string& name, std::vector<int64_t> shape) const;
-  /// A kernel [embed, kv] of multi-query attention as [embed, joined_kv].
-  HostArray for_all_heads(const HostArray& one) const;
+  /// In the precision of the file; where layers name a parameter twice, what it was the first time.
+  std::string parameter(const std::string& name, const std::vector<int64_t>& shape) const;
+  /// The matrices of a stack [matrices, rows, columns].
+  std::vector<std::string> stack(const std::string& name, const std::vector<int64_t>& shape) const;
+  decoding::QuantizedParameter read(const std::string& name,
+                                    const std::vector<int64_t>& shape) const;
   /// In float32 where it is computed with, whatever it is in the file.
-  std::string add(const std::string& name, HostArray array) const;
+  std::string add(const std::string& name, HostArray values) const;
+  /// [embed, width] and [width, embed], each as many as `matrices` says of its name.
+  std::vector<Mlp> mlps(
+      const std::string& scope, const std::vector<std::string>& activations,
+      const std::function<std::vector<std::string>(const std::string&, bool out)>& matrices) const;
 
   Graph& graph_;
   const ModelSpec& spec_;
-  const decoding::ParameterSource& source_;
+  const decoding::ParameterSource source_;
   const DType dtype_;
+  mutable std::map<std::string, std::string> added_;
 };
 
 }  // namespace quintet::onnx

@@ -1,0 +1,199 @@
+"""quintet export --format=onnx: graphs that give the ids of `quintet generate`, of every network that has one."""
+
+import json
+import os
+import pathlib
+import subprocess
+
+import e2e
+from e2e import ROOT, quintet, tiny
+
+KINDS = pathlib.Path(os.environ.get("QUINTET_FIXTURES", ROOT / "tests" / "fixtures")) / "huggingface"
+INPUTS = [[5, 9, 1], [7, 1], [90, 91, 92, 93, 94, 95, 96, 1]]
+FLAXFORMER = """
+from __gin__ import dynamic_registration
+from flaxformer.architectures.t5 import parallel_fused_decoder
+from flaxformer.architectures.t5 import t5_architecture
+from flaxformer.components import dense
+from flaxformer.components import embedding
+from flaxformer.components import relative_position_biases
+from flaxformer.components.attention import dense_attention
+from t5x import models
+import seqio
+include 'quintet/quickstart.gin'
+include 'flaxformer/t5x/configs/t5/models/byt5_small.gin'
+NUM_ENCODER_LAYERS = 2
+NUM_DECODER_LAYERS = 2
+NUM_HEADS = 2
+HEAD_DIM = 8
+EMBED_DIM = 16
+MLP_DIM = 16
+ACTIVATION_DTYPE = 'float32'
+"""
+MULTI_QUERY = """
+dense_attention.MultiQueryDotProductAttention:
+  num_heads = %NUM_HEADS
+  head_dim = %HEAD_DIM
+  use_bias = False
+t5_architecture.EncoderLayer.attention = @dense_attention.MultiQueryDotProductAttention()
+t5_architecture.DecoderLayer.self_attention = @dense_attention.MultiQueryDotProductAttention()
+t5_architecture.DecoderLayer.encoder_decoder_attention = @dense_attention.MultiQueryDotProductAttention()
+"""
+ROTARY = """
+dense_attention.MultiHeadDotProductAttention.use_rotary_embedding = True
+t5_architecture.DecoderLayer.encoder_decoder_attention = @cross/dense_attention.MultiHeadDotProductAttention()
+cross/dense_attention.MultiHeadDotProductAttention.use_rotary_embedding = False
+"""
+NO_BIASES = """
+t5_architecture.Encoder.shared_relative_position_bias_factory = None
+t5_architecture.Decoder.shared_relative_position_bias_factory = None
+"""
+DECODER = """
+ARCHITECTURE = @t5_architecture.DecoderOnly()
+t5_architecture.DecoderOnly.decoder_factory = @t5_architecture.Decoder
+t5_architecture.Decoder.token_embedder_factory = @embedding.Embed
+t5_architecture.DecoderLayer.encoder_decoder_attention = None
+MODEL = @models.DecoderOnlyModel()
+models.DecoderOnlyModel:
+  module = %ARCHITECTURE
+  vocabulary = %VOCABULARY
+  optimizer_def = %OPTIMIZER
+  feature_converter_cls = @seqio.PrefixLMFeatureConverter
+"""
+BOTH_WAYS = "models.DecoderOnlyModel.inputs_bidirectional_attention = True\n"
+PARALLEL = "t5_architecture.DecoderLayer.parallel = True\n"
+FUSED = """
+t5_architecture.Decoder.layer_factory = @parallel_fused_decoder.ParallelFusedDecoderLayer
+parallel_fused_decoder.ParallelFusedDecoderLayer.self_attention = @dense_attention.MultiQueryDotProductAttention()
+parallel_fused_decoder.ParallelFusedDecoderLayer.mlp = @dense.MlpBlock()
+dense.MlpBlock.precomputed_intermediates = True
+dense_attention.MultiQueryDotProductAttention:
+  num_heads = %NUM_HEADS
+  head_dim = %HEAD_DIM
+  out_features = %EMBED_DIM
+  rescale_logits = True
+  use_bias = False
+"""
+SPARSE = """
+from __gin__ import dynamic_registration
+import seqio
+from flaxformer.architectures.moe import moe_architecture
+from flaxformer.architectures.moe import moe_layers
+from flaxformer.architectures.moe import routing
+from flaxformer.architectures.t5 import t5_architecture
+from flaxformer.components import embedding
+from t5x.contrib.moe import models as moe_models
+include 'quintet/switch_quickstart.gin'
+"""
+SPARSE_DECODER = """
+ARCHITECTURE = @t5_architecture.DecoderOnly()
+t5_architecture.DecoderOnly.decoder_factory = @moe_architecture.SparseDecoder
+moe_architecture.SparseDecoder.token_embedder_factory = @embedding.Embed
+t5_architecture.DecoderLayer.encoder_decoder_attention = None
+moe_architecture.SparseDecoderLayer.encoder_decoder_attention = None
+MODEL = @moe_models.MoeDecoderOnlyModel()
+moe_models.MoeDecoderOnlyModel:
+  module = %ARCHITECTURE
+  vocabulary = %VOCABULARY
+  optimizer_def = %OPTIMIZER
+  feature_converter_cls = @seqio.PrefixLMFeatureConverter
+  inputs_bidirectional_attention = True
+"""
+EXPERTS_CHOOSE = """
+sparse_encoder/moe_layers.MoeLayer.router = @routing.ExpertsChooseMaskedRouter()
+routing.ExpertsChooseMaskedRouter:
+  router_weights = @routing.RouterWeights()
+  jitter_noise = 0.0
+  dtype = 'float32'
+  ignore_padding_tokens = False
+"""
+
+
+def sparse(folder, name, bindings=""):
+    """With two experts for each token."""
+    (folder / f"{name}.gin").write_text(SPARSE + bindings)
+    quintet(*e2e.switch(folder / name, 3, f"--gin_file={folder / name}.gin", "--gin.NUM_SELECTED_EXPERTS=2"))
+    return folder / name
+
+
+def flaxformer(folder, name, bindings, steps=2):
+    """A model of flaxformer's modules, trained for two steps."""
+    (folder / f"{name}.gin").write_text(FLAXFORMER + bindings)
+    quintet("train", f"--gin_file={folder / name}.gin", f"--model_dir={folder / name}", f"--gin.TRAIN_STEPS={steps}", "--gin.WARMUP_STEPS=1",
+            "--gin.BATCH_SIZE=2", "--gin.train_script.train.infer_eval_dataset_cfg=None", "--gin.train_script.train.eval_steps=1")
+    return folder / name
+
+
+def exported(model, file, *flags):
+    quintet("export", model, f"--output={file}", "--format=onnx", *flags)
+    return file
+
+
+def generated(model, *flags):
+    """Of INPUTS, by Quintet."""
+    lines = quintet("generate", f"--model_dir={model}", "--format=json", "--max_decode_len=8", "--ids", *flags,
+                    *(" ".join(map(str, ids)) for ids in INPUTS)).out.splitlines()
+    return [json.loads(line)["ids"] for line in lines]
+
+
+def run_onnx(file, most, rows):
+    """By NumPy; by onnxruntime, too, where QUINTET_ONNX_PYTHON has one."""
+    programs = [(e2e.python_with("numpy"), ROOT / "tests/e2e/onnx_numpy.py")]
+    if "QUINTET_ONNX_PYTHON" in os.environ:
+        programs.append((os.environ["QUINTET_ONNX_PYTHON"], ROOT / "tests/oracles/run_onnx.py"))
+    if programs[0][0] is None:
+        e2e.skip("needs NumPy (Debian: python3-numpy)")
+    for python, program in programs:
+        done = subprocess.run([python, program, file, str(most)], input=json.dumps(rows), capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0, done.stderr[-2000:]
+        yield json.loads(done.stdout)
+
+
+def onnx_ids(file, most, rows):
+    found = [[row[:row.index(1) + 1] if 1 in row else row for row in ids] for ids in run_onnx(file, most, rows)]
+    assert all(ids == found[0] for ids in found), found
+    return found[0]
+
+
+def test_the_recorded_ids(folder):
+    """What transformers answers, of every kind of layer and of experts."""
+    for kind in ("t5_1_1", "t5_1_0", "mt5", "umt5", "gelu_erf", "buckets", "tied_unscaled", "switch", "switch_capacity", "switch_one_expert",
+                 "switch_router_bias", "switch_steps", "switch_two_tables"):
+        want = json.loads((KINDS / kind / "expected.json").read_text())
+        ids = onnx_ids(exported(KINDS / kind, folder / f"{kind}.onnx"), want["new_tokens"], want["inputs"])
+        assert ids == [answer["greedy"][0]["ids"] for answer in want["answers"]], kind
+
+
+def test_an_encoder_gives_its_output(folder):
+    inputs = [[30, 65, 45, 1], [16, 1]]
+    want = [json.loads(line)["embeddings"] for line in quintet(
+        "generate", f"--model_dir={KINDS / 'encoder'}", "--ids", "--embed=tokens", *(" ".join(map(str, ids)) for ids in inputs)).out.splitlines()]
+    for found in run_onnx(exported(KINDS / "encoder", folder / "encoder.onnx"), 0, inputs):
+        for tokens, ids, rows in zip(found, inputs, want):
+            assert all(abs(a - b) < 1e-4 for x, y in zip(tokens, rows) for a, b in zip(x, y)) and len(rows) == len(ids), (tokens, rows)
+
+
+def test_the_ids_of_generate(folder):
+    """Weights as they are trained and rounded, of networks that transformers does not have."""
+    quintet(*tiny(folder / "run", 4))
+    models = [folder / "run", *(flaxformer(folder, name, bindings) for name, bindings in {
+        "multi_query": MULTI_QUERY, "rotary": ROTARY, "no_biases": ROTARY + NO_BIASES, "causal": DECODER, "prefix": DECODER + BOTH_WAYS,
+        "parallel": DECODER + PARALLEL + BOTH_WAYS, "rotary_decoder": DECODER + ROTARY.splitlines()[1] + "\n",
+        "fused": DECODER + FUSED}.items())]
+    models += [sparse(folder, "experts"), sparse(folder, "experts_decoder", SPARSE_DECODER)]
+    for model in models:
+        want = generated(model)
+        assert onnx_ids(exported(model, folder / f"{model.name}.onnx"), 8, INPUTS) == want, model
+    rounded = exported(folder / "run", folder / "rounded.onnx", "--dtype=bfloat16")
+    assert rounded.stat().st_size < 0.7 * (folder / "run.onnx").stat().st_size
+
+
+def test_what_has_no_graph_is_refused_by_name(folder):
+    quintet(*tiny(folder / "run", 4))
+    for source, flags, word in ((sparse(folder, "choose", EXPERTS_CHOOSE), [], "experts that choose their tokens"),
+                                (folder / "run", ["--quantize=int8"], "--quantize=int8")):
+        done = quintet("export", source, f"--output={folder}/no.onnx", "--format=onnx", *flags, expect=2)
+        assert word in done.err and not (folder / "no.onnx").exists(), done
+
+
+e2e.run(globals())
