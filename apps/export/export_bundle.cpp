@@ -50,15 +50,10 @@ int64_t megabytes(int64_t bytes) { return (bytes + 999'999) / 1'000'000; }
 
 int64_t export_bundle(const ExportSource& source, std::optional<DType> dtype,
                       std::optional<WeightType> weights) {
-  const std::optional<WeightType> stored = quantization_of(*source.from);
-  QT_CHECK(
-      !stored || (!dtype && !weights),
-      "{}: holds weights in {}, which are written as they are: leave out --dtype and --quantize",
-      source.from->folder().string(), name_of(stored.value_or(WeightType::f32)));
-  if (!stored) check_parameters(*source.from, source.model->model->parameters());
+  const auto quantization = quantization_of(source, dtype, weights);
   const data::VocabularyRecords vocabularies = vocabularies_of(*source.model);
   nlohmann::ordered_json state;
-  if (stored || weights) state["quantized"] = name_of(stored ? *stored : *weights);
+  if (quantization) state["quantized"] = name_of(*quantization);
   state["vocabularies"] = to_json(vocabularies);
   NewFile file(source.output);
   source.from->verify_before_reading();

@@ -5,8 +5,10 @@
 
 namespace quintet {
 
-/// Weights in `dtype`; none: float32. Gives the file's bytes. Throws a usage error for a network without a graph, weights in
-/// 8 bits, more than the 2 GiB that such a file may have, or if there is something at `output`.
-int64_t export_onnx(const ExportSource& source, std::optional<DType> dtype);
+/// Weights in `dtype` or quantized, none: as they are, in float32 if they are not quantized. Those of 2 GiB or more, which
+/// one message cannot have, and with `external` those of any model go to OUTPUT.data, a parameter at a time. Gives the
+/// bytes of both. Throws a usage error for a network without a graph, weights in fp8, or if there is something at either.
+int64_t export_onnx(const ExportSource& source, std::optional<DType> dtype,
+                    std::optional<WeightType> weights, bool external);
 
 }  // namespace quintet

@@ -3,6 +3,7 @@
 #include "apps/config/decoding_config.h"
 #include "apps/input/run_vocabularies.h"
 #include "apps/model/checkpoint_parameters.h"
+#include "apps/model/quantized_model.h"
 #include "apps/model/restored_checkpoint.h"
 #include "apps/model/trained_dataset.h"
 #include "apps/model/trained_model.h"
@@ -101,6 +102,17 @@ ExportSource source_of(const ExportFlags& flags, GinSession& session, const gin:
   return source;
 }
 
+std::optional<WeightType> quantization_of(const ExportSource& source, std::optional<DType> dtype,
+                                          std::optional<WeightType> weights) {
+  const std::optional<WeightType> stored = quantization_of(*source.from);
+  QT_CHECK(
+      !stored || (!dtype && !weights),
+      "{}: holds weights in {}, which are written as they are: leave out --dtype and --quantize",
+      source.from->folder().string(), name_of(stored.value_or(WeightType::f32)));
+  if (!stored) check_parameters(*source.from, source.model->model->parameters());
+  return stored ? stored : weights;
+}
+
 void ExportFlags::add_to(CLI::App& app) {
   app.add_option("MODEL,--model_dir,--model", model_dir,
                  "the directory of a training run, a checkpoint, a bundle or a Hugging Face "
@@ -120,6 +132,9 @@ void ExportFlags::add_to(CLI::App& app) {
   app.add_option("--dtype", dtype, "round the parameters to this type; default: as they are")
       ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
   quantize.add_to(app);
+  app.add_flag("--external_data", external_data,
+               "with --format=onnx: weights in OUTPUT.data beside the file, as they are where they "
+               "have 2 GiB or more");
   app.add_option("--name", name,
                  "by which clients of serve call the model; default: the directory's last part");
 }
@@ -133,10 +148,12 @@ void ExportFlags::check() const {
            "--quantize={}: expected bf16, int8 or fp8; {}", quantize.name,
            quantize.name == "f32" ? "a run's weights are float32"
                                   : "write int8, and name int8_dynamic where the model is used");
-  QT_CHECK(!is_onnx() || quantize.name.empty(),
-           "--quantize={}: an ONNX file has floating-point weights here; leave the flag out, or "
-           "write a bundle",
-           quantize.name);
+  QT_CHECK(!is_onnx() || quantize.name != "fp8",
+           "--quantize=fp8: the operators of an ONNX file here know no such numbers; use int8, or "
+           "write a bundle");
+  QT_CHECK(is_onnx() || !external_data,
+           "--external_data: a bundle is one file of any size; use --format=onnx, or leave the "
+           "flag out");
 }
 
 }  // namespace quintet

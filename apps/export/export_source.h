@@ -23,6 +23,7 @@ namespace quintet {
 
 struct ExportFlags {
   std::string model_dir, adapter, output, name, dtype, format = "bundle";
+  bool external_data = false;
   QuantizeFlag quantize;
 
   void add_to(CLI::App& app);
@@ -59,6 +60,11 @@ ExportSource source_of(const ExportFlags& flags, const gin::CommandLine& gin_lin
 /// Of the arguments of export_lib.save; the output is OUTPUT_DIR/model.safetensors, or .onnx. Throws usage errors with file,
 /// line and parameter.
 ExportSource source_of(const ExportFlags& flags, GinSession& session, const gin::Arguments& args);
+
+/// In which weights the file has the parameters, the flags' or those that they are in already; none: in floating point. Throws
+/// a usage error for flags that would change what is quantized.
+std::optional<WeightType> quantization_of(const ExportSource& source, std::optional<DType> dtype,
+                                          std::optional<WeightType> weights);
 
 /// Writes the file as the flags say and prints a line about it.
 void export_model(const ExportFlags& flags, ExportSource source);

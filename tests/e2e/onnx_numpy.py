@@ -8,12 +8,13 @@ tests/oracles/run_onnx.py does the same with onnxruntime.
 
 import json
 import math
+import pathlib
 import struct
 import sys
 
 import numpy as np
 
-TYPES = {1: np.float32, 6: np.int32, 7: np.int64, 9: np.bool_, 10: np.float16}
+TYPES = {1: np.float32, 3: np.int8, 6: np.int32, 7: np.int64, 9: np.bool_, 10: np.float16}
 
 
 def varint(data, at):
@@ -50,9 +51,17 @@ def text(message, number):
     return bytes(message[number][0]).decode() if number in message else ""
 
 
+def external(entry):
+    """Bytes in a file beside the graph's."""
+    with open(pathlib.Path(sys.argv[1]).parent / entry["location"], "rb") as file:
+        file.seek(int(entry["offset"]))
+        return file.read(int(entry["length"]))
+
+
 def tensor(data):
     t = fields(data)
-    raw, kind = bytes(t[9][0]), t[2][0]
+    kind = t[2][0]
+    raw = external({text(fields(entry), 1): text(fields(entry), 2) for entry in t[13]}) if t.get(14) == [1] else bytes(t[9][0])
     if kind == 16:  # bfloat16: the upper half of a float32
         values = (np.frombuffer(raw, np.uint16).astype(np.uint32) << 16).view(np.float32)
     else:

@@ -9,7 +9,7 @@ import e2e
 from e2e import ROOT, quintet, tiny
 
 KINDS = pathlib.Path(os.environ.get("QUINTET_FIXTURES", ROOT / "tests" / "fixtures")) / "huggingface"
-INPUTS = [[5, 9, 1], [7, 1], [90, 91, 92, 93, 94, 95, 96, 1]]
+INPUTS = [[5, 9, 1], [7, 1], [90, 91, 92, 93, 94, 95, 80, 1]]
 FLAXFORMER = """
 from __gin__ import dynamic_registration
 from flaxformer.architectures.t5 import parallel_fused_decoder
@@ -188,12 +188,45 @@ def test_the_ids_of_generate(folder):
     assert rounded.stat().st_size < 0.7 * (folder / "run.onnx").stat().st_size
 
 
+def test_weights_in_fewer_bits(folder):
+    """A product's weights are integers times a scale a column in both, its activations float32 in both."""
+    quintet(*tiny(folder / "run", 4))
+    quintet("export", KINDS / "t5_1_0", f"--output={folder}/tied.safetensors", "--quantize=int8")
+    for model in (folder / "run", KINDS / "t5_1_0", sparse(folder, "experts"), flaxformer(folder, "fused", DECODER + FUSED)):
+        whole, small = exported(model, folder / f"{model.name}.onnx"), exported(model, folder / f"{model.name}_small.onnx", "--quantize=int8")
+        assert onnx_ids(small, 8, INPUTS) == generated(model, "--quantize=int8"), model
+        assert small.stat().st_size < 0.7 * whole.stat().st_size, model
+    assert exported(folder / "tied.safetensors", folder / "tied.onnx", "--name=t5_1_0").read_bytes() == (
+        folder / "t5_1_0_small.onnx").read_bytes()
+    assert onnx_ids(exported(folder / "run", folder / "bf16.onnx", "--quantize=bf16"), 8, INPUTS) == generated(folder / "run", "--quantize=bf16")
+
+
+def test_weights_in_a_file_of_their_own(folder):
+    """As of models that a message of 2 GiB could not hold."""
+    quintet(*tiny(folder / "run", 4))
+    whole, small = exported(folder / "run", folder / "whole.onnx"), exported(folder / "run", folder / "small.onnx", "--external_data")
+    data = folder / "small.onnx.data"
+    assert small.stat().st_size < 0.6 * whole.stat().st_size and data.stat().st_size > 4 * 384 * 16, (small.stat(), data.stat())
+    assert onnx_ids(small, 8, INPUTS) == onnx_ids(whole, 8, INPUTS)
+    (folder / "moved").mkdir()
+    for file in (small, data):
+        file.rename(folder / "moved" / file.name)
+    assert onnx_ids(folder / "moved" / "small.onnx", 8, INPUTS) == onnx_ids(whole, 8, INPUTS)
+    (folder / "again.onnx.data").write_text("mine")
+    done = quintet("export", folder / "run", f"--output={folder}/again.onnx", "--format=onnx", "--external_data", expect=2)
+    assert "again.onnx.data" in done.err and (folder / "again.onnx.data").read_text() == "mine" and not (folder / "again.onnx").exists(), done
+
+
 def test_what_has_no_graph_is_refused_by_name(folder):
     quintet(*tiny(folder / "run", 4))
+    quintet("export", folder / "run", f"--output={folder}/fp8.safetensors", "--quantize=fp8")
     for source, flags, word in ((sparse(folder, "choose", EXPERTS_CHOOSE), [], "experts that choose their tokens"),
-                                (folder / "run", ["--quantize=int8"], "--quantize=int8")):
-        done = quintet("export", source, f"--output={folder}/no.onnx", "--format=onnx", *flags, expect=2)
-        assert word in done.err and not (folder / "no.onnx").exists(), done
+                                (folder / "run", ["--quantize=fp8"], "--quantize=fp8"), (folder / "fp8.safetensors", [], "weights in fp8"),
+                                (folder / "run", ["--quantize=int8_dynamic"], "--quantize=int8_dynamic"),
+                                (folder / "run", ["--format=bundle", "--external_data"], "--external_data"),
+                                (folder / "run", ["--quantize=int8", "--dtype=bfloat16"], "--dtype=bfloat16")):
+        done = quintet("export", source, f"--output={folder}/no.onnx", *([] if "--format=bundle" in flags else ["--format=onnx"]), *flags, expect=2)
+        assert word in done.err and not list(folder.glob("*no.onnx*")), done
 
 
 e2e.run(globals())

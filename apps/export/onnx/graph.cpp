@@ -7,6 +7,15 @@ namespace quintet::onnx {
 namespace {
 
 constexpr int64_t kIrVersion = 8;  // of the same time as the operators
+constexpr int64_t kPage = 4096;    // constants begin at one, so that they can be mapped
+
+/// StringStringEntryProto.
+ProtoWriter entry_of(const std::string& key, const std::string& value) {
+  ProtoWriter entry;
+  entry.bytes(1, key);
+  entry.bytes(2, value);
+  return entry;
+}
 
 int64_t type_of(DType dtype) {
   switch (dtype) {
@@ -67,6 +76,21 @@ std::string_view bytes_of(const T& value) {
 
 }  // namespace
 
+std::vector<std::pair<std::string, std::string>> ExternalData::write(std::string_view bytes) {
+  const int64_t offset = (size_ + kPage - 1) / kPage * kPage;
+  file_.write_at(offset, std::as_bytes(std::span(bytes)));
+  size_ = offset + std::ssize(bytes);
+  return {{"location", location_},
+          {"offset", std::to_string(offset)},
+          {"length", std::to_string(bytes.size())}};
+}
+
+int64_t ExternalData::finish() {
+  file_.sync();
+  file_.close_checked();
+  return size_;
+}
+
 std::string Graph::op(const std::string& type, const std::vector<std::string>& inputs,
                       const std::vector<Attribute>& attributes) {
   return ops(type, inputs, 1, attributes).front();
@@ -94,7 +118,13 @@ std::string Graph::constant(const std::string& name, int64_t type, std::span<con
   for (const int64_t size : sizes) tensor.varint(1, size);
   tensor.varint(2, type);
   tensor.bytes(8, name);
-  tensor.bytes(9, bytes);
+  if (external_ != nullptr && std::ssize(bytes) >= ExternalData::kFewestBytes) {
+    for (const auto& [key, value] : external_->write(bytes))
+      tensor.bytes(13, entry_of(key, value).str());
+    tensor.varint(14, 1);  // EXTERNAL
+  } else {
+    tensor.bytes(9, bytes);
+  }
   body_.bytes(5, tensor.str());
   return name;
 }
@@ -155,12 +185,7 @@ ProtoWriter model_of(const Graph& graph,
   model.bytes(2, "quintet");
   model.bytes(3, kVersion);
   model.bytes(8, opset.str());
-  for (const auto& [key, value] : about) {
-    ProtoWriter entry;
-    entry.bytes(1, key);
-    entry.bytes(2, value);
-    model.bytes(14, entry.str());
-  }
+  for (const auto& [key, value] : about) model.bytes(14, entry_of(key, value).str());
   model.bytes(7, graph.message("greedy").str());
   return model;
 }

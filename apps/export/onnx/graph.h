@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "data/vocabularies/proto_wire.h"
+#include "runtime/base/files/posix_file.h"
 #include "runtime/base/host_array.h"
 
 namespace quintet::onnx {
@@ -38,10 +39,31 @@ struct Attribute {
   std::variant<int64_t, float, std::vector<int64_t>, const Graph*> value;
 };
 
+/// A file beside the graph's with the bytes of its larger constants, written as they come: ONNX's external data.
+class ExternalData {
+ public:
+  /// `location`: what the file is going to be called, in the graph's folder.
+  ExternalData(File file, std::string location)
+      : file_(std::move(file)), location_(std::move(location)) {}
+
+  static constexpr int64_t kFewestBytes = 1024;  // of a constant there
+  /// Gives what a TensorProto has in place of the bytes: its location, offset and length.
+  std::vector<std::pair<std::string, std::string>> write(std::string_view bytes);
+  /// Gives the file's bytes, which are on disk then.
+  int64_t finish();
+
+ private:
+  File file_;
+  std::string location_;
+  int64_t size_ = 0;
+};
+
 class Graph {
  public:
-  /// Names of its own begin with `prefix`: a graph and those in it see each other's.
-  explicit Graph(std::string prefix = "") : prefix_(std::move(prefix)) {}
+  /// Names of its own begin with `prefix`: a graph and those in it see each other's. Without `external` all constants
+  /// are in the message.
+  explicit Graph(std::string prefix = "", ExternalData* external = nullptr)
+      : prefix_(std::move(prefix)), external_(external) {}
 
   /// Gives the name of the operator's first result.
   std::string op(const std::string& type, const std::vector<std::string>& inputs,
@@ -74,6 +96,7 @@ class Graph {
   std::string constant(const std::string& name, int64_t type, std::span<const int64_t> sizes,
                        std::string_view bytes);
   std::string prefix_;
+  ExternalData* external_;
   int64_t made_ = 0;
   ProtoWriter body_;
 };

@@ -48,11 +48,12 @@ Rows sequences(Graph& graph, const std::string& x, const std::string& is_token, 
 class Builder {
  public:
   Builder(const ModelSpec& spec, const decoding::ParameterSource& source,
-          const GraphOptions& options)
+          const GraphOptions& options, ExternalData* external)
       : spec_(spec),
         config_(spec.decoder.layer),
         options_(options),
-        load_(graph_, spec, source, options.dtype) {}
+        graph_("", external),
+        load_(graph_, spec, source, options) {}
 
   Graph build() {
     graph_.input(input_, kInt32, Graph::Axes{"batch", "length"});
@@ -244,9 +245,9 @@ void check_has_graph(const ModelSpec& spec) {
 }
 
 Graph t5_graph(const ModelSpec& spec, const decoding::ParameterSource& source,
-               const GraphOptions& options) {
+               const GraphOptions& options, ExternalData* external) {
   check_has_graph(spec);
-  return Builder(spec, source, options).build();
+  return Builder(spec, source, options, external).build();
 }
 
 }  // namespace quintet::onnx

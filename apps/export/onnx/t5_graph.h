@@ -11,21 +11,24 @@
 // An encoder alone gives, instead of the last two, `encoded`, float32 [batch, length, embed].
 
 #include "apps/export/onnx/graph.h"
+#include "kernels/prepacked_matmul/prepacked_matmul.h"
 #include "models/decoding/network/parameter_source.h"
 #include "models/spec.h"
 
 namespace quintet::onnx {
 
 struct GraphOptions {
-  DType dtype = DType::f32;  // of the weights in the file; sums are float32
+  // Of the weights in the file, sums are float32: their dtype, or how they are quantized (f32: not at all).
+  DType dtype = DType::f32;
+  WeightType weights = WeightType::f32;
   int64_t max_decode_len = 128;
   int32_t eos_id = 1;
 };
 
 /// Throws a usage error that names what of the specification has no graph here.
 void check_has_graph(const ModelSpec& spec);
-/// Parameters in float32. Throws what the source throws, and kData for a number too large for the dtype.
+/// Parameters in float32, or quantized as the options say; large ones go to `external`, one at a time. Throws what the source throws, and kData for a number too large for the dtype.
 Graph t5_graph(const ModelSpec& spec, const decoding::ParameterSource& source,
-               const GraphOptions& options);
+               const GraphOptions& options, ExternalData* external = nullptr);
 
 }  // namespace quintet::onnx

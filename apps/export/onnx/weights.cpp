@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "apps/model/weights/stored_parameters.h"
 #include "checkpoint/arrays/half.h"
 #include "checkpoint/finite.h"
 #include "kernels/attention/buckets.h"
@@ -12,34 +13,44 @@ namespace quintet::onnx {
 using decoding::QuantizedParameter;
 
 QuantizedParameter Loader::read(const std::string& name, const std::vector<int64_t>& shape) const {
-  return decoding::quantized_parameter(spec_, name, source_(name), WeightType::f32, shape);
+  return decoding::quantized_parameter(spec_, name, source_(name), weights_, shape);
 }
 
-std::string Loader::add(const std::string& name, HostArray values) const {
-  if (dtype_ == DType::f32) return graph_.tensor(name, values);
-  values = rounded(std::move(values), dtype_);
-  QT_CHECK_AS(ExitCode::kData, count_not_finite(dtype_, values.bytes) == 0,
+std::string Loader::add(const std::string& name, QuantizedParameter parameter) const {
+  HostArray& values = parameter.values;
+  if (dtype_ != DType::f32) values = rounded(std::move(values), dtype_);
+  QT_CHECK_AS(ExitCode::kData, dtype_ == DType::f32 || count_not_finite(dtype_, values.bytes) == 0,
               "parameter {}: holds numbers too large for {}; use bfloat16 or float32", name,
               name_of(dtype_));
-  return graph_.op("Cast", {graph_.tensor(name, values)}, {{"to", int64_t{kFloat}}});
+  const std::string stored = graph_.tensor(name, values);
+  if (values.dtype == DType::f32) return stored;
+  const std::string wide = graph_.op("Cast", {stored}, {{"to", int64_t{kFloat}}});
+  HostArray& scales = parameter.scales;
+  if (scales.elements() == 0) return wide;
+  // Not DequantizeLinear: onnxruntime then multiplies with activations of 8 bits, too, and gives other ids.
+  if (decoding::is_token_table(name)) scales.shape.push_back(1);
+  return graph_.op("Mul", {wide, graph_.tensor(scales_name(name), scales)});
 }
 
 std::string Loader::parameter(const std::string& name, const std::vector<int64_t>& shape) const {
   std::string& value = added_[name];
-  if (value.empty()) value = add(name, read(name, shape).values);
+  if (value.empty()) value = add(name, read(name, shape));
   return value;
 }
 
 std::vector<std::string> Loader::stack(const std::string& name,
                                        const std::vector<int64_t>& shape) const {
   const QuantizedParameter all = read(name, shape);
+  const auto one = [](const HostArray& of, int64_t i) {
+    HostArray part(of.dtype, {of.shape.begin() + 1, of.shape.end()});
+    std::memcpy(part.bytes.data(), of.bytes.data() + i * std::ssize(part.bytes), part.bytes.size());
+    return part;
+  };
   std::vector<std::string> matrices;
-  for (int64_t i = 0; i < shape[0]; ++i) {
-    HostArray one(all.values.dtype, {shape[1], shape[2]});
-    std::memcpy(one.bytes.data(), all.values.bytes.data() + i * std::ssize(one.bytes),
-                one.bytes.size());
-    matrices.push_back(add(fmt::format("{}/{}", name, i), std::move(one)));
-  }
+  for (int64_t i = 0; i < shape[0]; ++i)
+    matrices.push_back(
+        add(fmt::format("{}/{}", name, i),
+            {one(all.values, i), all.scales.elements() > 0 ? one(all.scales, i) : all.scales}));
   return matrices;
 }
 
@@ -115,7 +126,7 @@ std::string Loader::relative_bias(const std::string& name, const StackSpec& stac
       by_distance.as<float>()[static_cast<size_t>(head * distances + i)] =
           table.as<float>()[static_cast<size_t>(head * c.num_buckets +
                                                 buckets[static_cast<size_t>(i)])];
-  return add(name, std::move(by_distance));
+  return add(name, {.values = std::move(by_distance), .scales = HostArray(DType::f32, {0})});
 }
 
 }  // namespace quintet::onnx

@@ -37,8 +37,13 @@ struct Form {
 class Loader {
  public:
   using Form = onnx::Form;
-  Loader(Graph& graph, const ModelSpec& spec, const decoding::ParameterSource& source, DType dtype)
-      : graph_(graph), spec_(spec), source_(decoding::by_matrix(spec, source)), dtype_(dtype) {}
+  Loader(Graph& graph, const ModelSpec& spec, const decoding::ParameterSource& source,
+         const GraphOptions& options)
+      : graph_(graph),
+        spec_(spec),
+        source_(decoding::by_matrix(spec, source)),
+        dtype_(options.dtype),
+        weights_(options.weights) {}
 
   std::string vector(const std::string& name, int64_t size) const;
   std::string matrix(const std::string& name, int64_t rows, int64_t columns) const;
@@ -58,7 +63,7 @@ class Loader {
   decoding::QuantizedParameter read(const std::string& name,
                                     const std::vector<int64_t>& shape) const;
   /// In float32 where it is computed with, whatever it is in the file.
-  std::string add(const std::string& name, HostArray values) const;
+  std::string add(const std::string& name, decoding::QuantizedParameter parameter) const;
   /// [embed, width] and [width, embed], each as many as `matrices` says of its name.
   std::vector<Mlp> mlps(
       const std::string& scope, const std::vector<std::string>& activations,
@@ -68,6 +73,7 @@ class Loader {
   const ModelSpec& spec_;
   const decoding::ParameterSource source_;
   const DType dtype_;
+  const WeightType weights_;
   mutable std::map<std::string, std::string> added_;
 };
 

@@ -7,9 +7,6 @@
 namespace quintet::decoding {
 namespace {
 
-/// Its rows are what is used of it: a scale a row.
-bool is_token_table(const std::string& name) { return name.ends_with("token_embedder/embedding"); }
-
 /// Of a parameter, when matrices take `weights`.
 WeightType type_of(const ModelSpec& spec, const std::string& name, WeightType weights) {
   if (is_token_table(name)) return spec.logits_via_embedding ? weights : high_precision(weights);
@@ -38,6 +35,8 @@ QuantizedParameter to_bytes(const float* w, const View& like, bool by_row, DType
 }
 
 }  // namespace
+
+bool is_token_table(const std::string& name) { return name.ends_with("token_embedder/embedding"); }
 
 WeightType high_precision(WeightType type) {
   return weight_bytes(type) == 1 ? WeightType::bf16 : type;

@@ -25,6 +25,8 @@ namespace quintet::decoding {
 WeightType high_precision(WeightType type);
 /// Of a matrix in these weights, before it is packed.
 DType stored_dtype(WeightType type);
+/// Whether in a byte it has a scale a row, for its rows are what is used of it.
+bool is_token_table(const std::string& name);
 /// What a query kernel is divided by before it is quantized; none: nothing, or no query kernel.
 std::optional<float> factor_of(const ModelSpec& spec, const std::string& name);
 
