@@ -166,8 +166,8 @@ namespace {
 Tensor repeated_identity(const LayerConfig& config, DType dtype) {
   HostArray repeat(dtype, {config.kv_width(), config.joined_kv()});
   for (int64_t column = 0; column < config.joined_kv(); ++column) {
-    const int64_t row = config.kv_head_of(column / config.head_dim) * config.head_dim +
-                        column % config.head_dim;
+    const int64_t row =
+        config.kv_head_of(column / config.head_dim) * config.head_dim + column % config.head_dim;
     const auto at = static_cast<size_t>(row * config.joined_kv() + column);
     if (dtype == DType::f32)
       repeat.as<float>()[at] = 1;

@@ -39,6 +39,7 @@ class AbstractOptimizer final : public Optimizer {
     optimizer_->simulate_sums(args, params);
   }
   std::vector<StateArray> state() override { return {}; }
+  std::optional<double> example_clip() const override { return optimizer_->example_clip(); }
 
  private:
   OptimizerPtr optimizer_;
@@ -63,6 +64,8 @@ void simulate(const LayoutCase& what, const TrainingLayout& layout, const Simula
   trained.model->parameters().refresh();
   TrainerOptions options = what.options;
   const bool offload = std::exchange(options.optimizer_offload, false);
+  if (trained.optimizer->example_clip())  // as the run does it
+    options.num_microbatches = local_rows(what.batch(0)).begin()->second.shape[0];
   Trainer trainer(loss_of(*trained.model), trained.model->parameters(),
                   std::make_shared<AbstractOptimizer>(trained.optimizer, offload), options,
                   key_from_seed(1));
@@ -72,7 +75,7 @@ void simulate(const LayoutCase& what, const TrainingLayout& layout, const Simula
     comm->traffic().reset();
     clock.reset();
     const DeviceCounts before = device.counters().read();
-    trained.model->agree(&batch, what.options.num_microbatches, {});
+    trained.model->agree(&batch, options.num_microbatches, {});
     trainer.train(batch);
     row.counts = device.counters().read() - before;
   }
