@@ -64,8 +64,7 @@ void simulate(const LayoutCase& what, const TrainingLayout& layout, const Simula
   trained.model->parameters().refresh();
   TrainerOptions options = what.options;
   const bool offload = std::exchange(options.optimizer_offload, false);
-  if (trained.optimizer->example_clip())  // as the run does it
-    options.num_microbatches = local_rows(what.batch(0)).begin()->second.shape[0];
+  options.num_microbatches = microbatches_of(what, *trained.optimizer);
   Trainer trainer(loss_of(*trained.model), trained.model->parameters(),
                   std::make_shared<AbstractOptimizer>(trained.optimizer, offload), options,
                   key_from_seed(1));
@@ -136,6 +135,11 @@ void run_on_ranks(const LayoutCase& what, Comm& comm, int64_t steps,
 }
 
 }  // namespace
+
+int64_t microbatches_of(const LayoutCase& what, const Optimizer& optimizer) {
+  return optimizer.example_clip() ? local_rows(what.batch(0)).begin()->second.shape[0]
+                                  : what.options.num_microbatches;
+}
 
 LossFunction loss_of(const BaseModel& model) {
   return [&model](const HostArrays& features, int64_t begin, int64_t end, Key key) {

@@ -203,6 +203,25 @@ TEST_F(OptimConfigurables, WhatMatchesNothingNamesItsLine) {
   }
 }
 
+TEST_F(OptimConfigurables, InjectedNumbersAreThoseOfTheState) {
+  const auto optimizer = evaluate<OptimizerPtr>(R"(
+VALUE = @optimizers.OptaxWrapper()
+optimizers.OptaxWrapper.optax_optimizer = @optax.inject_hyperparams()
+optax.inject_hyperparams.inner_factory = @optax.sgd
+optax.sgd.learning_rate = 0.5
+)");
+  config_.reset();  // a run's optimizer does without
+  const std::vector<int64_t> shape{2};
+  std::vector<float> param{1, 2}, gradient{1, 1};
+  const std::vector<ParamSlot> slots{
+      {"w", {{"embed", 2}}, View::of(param.data(), shape), View::of(gradient.data(), shape)}};
+  optimizer->init(slots);
+  for (const StateArray& array : optimizer->state())
+    if (array.name == "hyperparams/learning_rate") *array.view.data<float>() = 0.25F;
+  optimizer->update({}, slots);
+  EXPECT_EQ(param, (std::vector<float>{0.75F, 1.75F}));
+}
+
 TEST_F(OptimConfigurables, WhatCannotBeIsRefusedByName) {
   const auto message = [&](const std::string& name, const std::string& more = "") -> std::string {
     try {
