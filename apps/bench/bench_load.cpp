@@ -56,10 +56,11 @@ double read_files(const fs::path& model, double& bytes) {
   return seconds_since(start);
 }
 
-/// All words of a parameter, exclusive-ored: each is read.
-uint32_t bits_of(const decoding::StoredParameter& parameter) {
+/// All elements of a parameter, exclusive-ored: each is read.
+template <typename T>
+uint32_t bits_of_elements(const decoding::StoredParameter& parameter) {
   const View& view = parameter.values;
-  int64_t outer = view.rows(), inner = view.depth() * size_of(view.dtype) / 4, stride = inner;
+  int64_t outer = view.rows(), inner = view.depth(), stride = inner;
   if (parameter.strides) {
     const auto [rows, columns] = *parameter.strides;
     stride = rows;
@@ -68,15 +69,22 @@ uint32_t bits_of(const decoding::StoredParameter& parameter) {
       stride = columns;
     }
   }
-  const auto* words = static_cast<const uint32_t*>(view.pointer);
+  const auto* elements = static_cast<const T*>(view.pointer);
   uint32_t bits = 0;
 #pragma omp parallel for reduction(^ : bits) schedule(static)
   for (int64_t i = 0; i < outer; ++i) {
-    const uint32_t* run = words + i * stride;
+    const T* run = elements + i * stride;
 #pragma omp simd reduction(^ : bits)
     for (int64_t j = 0; j < inner; ++j) bits ^= run[j];
   }
   return bits;
+}
+
+uint32_t bits_of(const decoding::StoredParameter& parameter) {
+  const int64_t size = size_of(parameter.values.dtype);
+  return size == 1   ? bits_of_elements<uint8_t>(parameter)
+         : size == 2 ? bits_of_elements<uint16_t>(parameter)
+                     : bits_of_elements<uint32_t>(parameter);
 }
 
 volatile uint32_t bits_read;  // so that reading is not left out

@@ -54,9 +54,8 @@ void run_step(const LayoutCase& what, StepLog& log) {
     log.section("backward");
     return result;
   };
-  TrainerOptions options = what.options;
-  options.num_microbatches = microbatches_of(what, *trained.optimizer);
-  Trainer trainer(loss, model.parameters(), abstract_optimizer(trained.optimizer), options, {});
+  Trainer trainer(loss, model.parameters(), abstract_optimizer(trained.optimizer), what.options,
+                  {});
   const StepLog::Use use(log);
   trainer.train(local_rows(what.batch(0)));
 }

@@ -11,9 +11,10 @@ namespace {
 
 /// optax.scale_by_trust_ratio. Sums of squares of each parameter and of its gradient are taken over the ranks that
 /// hold its blocks.
-class RunningTrustRatio final : public RunningAs<TrustRatioOptions> {
+class RunningTrustRatio final : public Running {
  public:
-  using RunningAs::RunningAs;
+  explicit RunningTrustRatio(const TrustRatioOptions& o)
+      : rule_{f32(o.trust_coefficient), f32(o.min_norm), f32(o.eps)} {}
   void init(std::span<const ParamSlot>) override {}
 
   void update(Updates& updates) override {
@@ -23,9 +24,7 @@ class RunningTrustRatio final : public RunningAs<TrustRatioOptions> {
       measure_on_cpu(updates.args, slots, states);
     else
       measure_on_device(updates.args, slots, states);
-    updates.apply(
-        {rules::TrustRatio{f32(what().trust_coefficient), f32(what().min_norm), f32(what().eps)}},
-        states);
+    updates.apply({rule_}, states);
   }
 
   void simulate_sums(const UpdateArgs& args, std::span<const ParamSlot> params) const override {
@@ -78,6 +77,7 @@ class RunningTrustRatio final : public RunningAs<TrustRatioOptions> {
     for (size_t at = 0; at < order.size(); ++at) states[order[at]].squares = squares + 2 * at;
   }
 
+  rules::TrustRatio rule_;
   std::vector<double> squares_;
   Buffer memory_;
 };
@@ -101,7 +101,7 @@ void RunningClip::update(Updates& updates) {
     const double total = std::accumulate(squares.begin(), squares.end(), 0.0);
     updates.apply({.use = {.scale = scale(std::sqrt(total))}});
   } else {
-    updates.apply({.control = clip_.decide(updates.args, slots, max_norm())});
+    updates.apply({.control = clip_.decide(updates.args, slots, max_norm_)});
   }
 }
 
