@@ -5,7 +5,7 @@
 
 namespace quintet {
 
-/// Weights in `dtype` or quantized, none: as they are, in float32 if they are not quantized. Those of 2 GiB or more, which
+/// Weights in `dtype` or quantized, none: as they are. Those of 2 GiB or more, which
 /// one message cannot have, and with `external` those of any model go to OUTPUT.data, a parameter at a time. Gives the
 /// bytes of both. Throws a usage error for a network without a graph, weights in fp8, or if there is something at either.
 int64_t export_onnx(const ExportSource& source, std::optional<DType> dtype,

@@ -34,10 +34,16 @@ class ProtoWriter {
   }
   /// A string, bytes or message.
   void bytes(uint32_t field, std::string_view value) {
-    raw(field << 3 | 2);
-    raw(value.size());
-    out_ += value;
+    begin(field, value.size());
+    append(value);
   }
+  /// The same without its `size` bytes, which are to follow.
+  void begin(uint32_t field, uint64_t size) {
+    raw(field << 3 | 2);
+    raw(size);
+  }
+  void append(std::string_view encoded) { out_ += encoded; }
+  void reserve(size_t bytes) { out_.reserve(bytes); }
   const std::string& str() const { return out_; }
 
  private:

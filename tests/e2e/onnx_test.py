@@ -157,7 +157,7 @@ def onnx_ids(file, most, rows):
 
 def test_the_recorded_ids(folder):
     """What transformers answers, of every kind of layer and of experts."""
-    for kind in ("t5_1_1", "t5_1_0", "mt5", "umt5", "gelu_erf", "buckets", "tied_unscaled", "switch", "switch_capacity", "switch_one_expert",
+    for kind in ("t5_1_1", "t5_1_0", "mt5", "umt5", "gelu_erf", "buckets", "tied_unscaled", "bfloat16", "switch", "switch_capacity", "switch_one_expert",
                  "switch_router_bias", "switch_steps", "switch_two_tables"):
         want = json.loads((KINDS / kind / "expected.json").read_text())
         ids = onnx_ids(exported(KINDS / kind, folder / f"{kind}.onnx"), want["new_tokens"], want["inputs"])
@@ -186,6 +186,8 @@ def test_the_ids_of_generate(folder):
         assert onnx_ids(exported(model, folder / f"{model.name}.onnx"), 8, INPUTS) == want, model
     rounded = exported(folder / "run", folder / "rounded.onnx", "--dtype=bfloat16")
     assert rounded.stat().st_size < 0.7 * (folder / "run.onnx").stat().st_size
+    quintet("export", folder / "run", f"--output={folder}/rounded.safetensors", "--dtype=bfloat16")
+    assert exported(folder / "rounded.safetensors", folder / "again.onnx", "--name=run").read_bytes() == rounded.read_bytes()
 
 
 def test_weights_in_fewer_bits(folder):

@@ -59,7 +59,9 @@ ProtoWriter attribute_of(const Attribute& attribute) {
     message.varint(3, *number);
     message.varint(20, 2);
   } else if (const auto* graph = std::get_if<const Graph*>(&attribute.value)) {
-    message.bytes(6, (*graph)->message(attribute.name).str());
+    ProtoWriter name;
+    name.bytes(2, attribute.name);
+    message.bytes(6, (*graph)->body() + name.str());
     message.varint(20, 5);
   } else {
     for (const int64_t number_of : std::get<std::vector<int64_t>>(attribute.value))
@@ -122,10 +124,13 @@ std::string Graph::constant(const std::string& name, int64_t type, std::span<con
     for (const auto& [key, value] : external_->write(bytes))
       tensor.bytes(13, entry_of(key, value).str());
     tensor.varint(14, 1);  // EXTERNAL
+    bytes = {};
   } else {
-    tensor.bytes(9, bytes);
+    tensor.begin(9, bytes.size());
   }
-  body_.bytes(5, tensor.str());
+  body_.begin(5, tensor.str().size() + bytes.size());
+  body_.append(tensor.str());
+  body_.append(bytes);
   return name;
 }
 
@@ -170,14 +175,8 @@ void Graph::output(const std::string& name, const std::string& value, Type type,
   body_.bytes(12, value_info(name, type, axes).str());
 }
 
-ProtoWriter Graph::message(const std::string& name) const {
-  ProtoWriter graph = body_;
-  graph.bytes(2, name);
-  return graph;
-}
-
-ProtoWriter model_of(const Graph& graph,
-                     const std::vector<std::pair<std::string, std::string>>& about) {
+std::string model_head(const Graph& graph,
+                       const std::vector<std::pair<std::string, std::string>>& about) {
   ProtoWriter model, opset;
   opset.bytes(1, "");
   opset.varint(2, kOpset);
@@ -186,8 +185,10 @@ ProtoWriter model_of(const Graph& graph,
   model.bytes(3, kVersion);
   model.bytes(8, opset.str());
   for (const auto& [key, value] : about) model.bytes(14, entry_of(key, value).str());
-  model.bytes(7, graph.message("greedy").str());
-  return model;
+  ProtoWriter name;
+  name.bytes(2, "greedy");
+  model.begin(7, name.str().size() + graph.body().size());
+  return model.str() + name.str();
 }
 
 }  // namespace quintet::onnx

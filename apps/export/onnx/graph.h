@@ -4,7 +4,7 @@
 //   Graph graph;
 //   const std::string y = graph.op("MatMul", {x, graph.tensor("w", w)});
 //   graph.output("y", y, kFloat);
-//   file << model_of(graph);
+//   file << model_head(graph, about) << graph.body();
 
 #include <optional>
 #include <span>
@@ -89,8 +89,10 @@ class Graph {
   void output(const std::string& name, const std::string& value, Type type,
               const std::optional<Axes>& axes = {});
 
-  /// GraphProto.
-  ProtoWriter message(const std::string& name) const;
+  /// GraphProto, but for its name.
+  const std::string& body() const { return body_.str(); }
+  /// For constants of so many bytes.
+  void reserve(int64_t bytes) { body_.reserve(static_cast<size_t>(bytes)); }
 
  private:
   std::string constant(const std::string& name, int64_t type, std::span<const int64_t> sizes,
@@ -101,8 +103,8 @@ class Graph {
   ProtoWriter body_;
 };
 
-/// ModelProto; `about`: metadata, for people.
-ProtoWriter model_of(const Graph& graph,
-                     const std::vector<std::pair<std::string, std::string>>& about);
+/// What comes before the graph's body in a ModelProto: no copy of its constants is made. `about`: metadata, for people.
+std::string model_head(const Graph& graph,
+                       const std::vector<std::pair<std::string, std::string>>& about);
 
 }  // namespace quintet::onnx

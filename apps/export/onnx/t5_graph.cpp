@@ -53,7 +53,10 @@ class Builder {
         config_(spec.decoder.layer),
         options_(options),
         graph_("", external),
-        load_(graph_, spec, source, options) {}
+        load_(graph_, spec, source, options) {
+    constexpr int64_t kNodes = 32 << 20;  // more than operators take
+    if (external == nullptr) graph_.reserve(options.most_bytes + kNodes);
+  }
 
   Graph build() {
     graph_.input(input_, kInt32, Graph::Axes{"batch", "length"});
