@@ -52,7 +52,7 @@ Fp8Recipe use_fp8(BaseModel& model, const TransformerEngineConfig& config) {
   const Fp8Recipe recipe = recipe_of(config);
   if (!config.enabled) return recipe;
   QT_CHECK(
-      !model.spec().decoder.layer.multi_query,
+      !model.spec().decoder.layer.shares_kv(),
       "{}.enabled: FP8 products of one input are of equal width, which queries and the one head "
       "of multi-query attention are not; bind enabled = False",
       kConfig);

@@ -162,11 +162,13 @@ Tensor MlpBlock::operator()(const Tensor& x, const Context& context) const {
 
 namespace {
 
-/// num_heads identities side by side: what one head has, times this, is what all have.
+/// Identities of head_dim side by side: what the heads of keys have, times this, is what all have.
 Tensor repeated_identity(const LayerConfig& config, DType dtype) {
-  HostArray repeat(dtype, {config.head_dim, config.joined_kv()});
+  HostArray repeat(dtype, {config.kv_width(), config.joined_kv()});
   for (int64_t column = 0; column < config.joined_kv(); ++column) {
-    const auto at = static_cast<size_t>(column % config.head_dim * config.joined_kv() + column);
+    const int64_t row =
+        config.kv_head_of(column / config.head_dim) * config.head_dim + column % config.head_dim;
+    const auto at = static_cast<size_t>(row * config.joined_kv() + column);
     if (dtype == DType::f32)
       repeat.as<float>()[at] = 1;
     else
@@ -185,7 +187,7 @@ DotProductAttention::DotProductAttention(const Scope& scope, const LayerConfig& 
       score_scale(config.scale_attn_logits ? 1 / std::sqrt(static_cast<double>(config.head_dim))
                                            : 1),
       dropout(scope, "dropout", "", config) {  // Flax draws in the attention itself
-  if (config.multi_query)
+  if (config.shares_kv())
     repeat_ = {repeated_identity(config, DType::f32), repeated_identity(config, DType::bf16)};
 }
 
@@ -218,7 +220,7 @@ Attention::Attention(const Scope& scope, const LayerConfig& config) : attend(sco
   query = (scope / "query")
               .param("kernel", {embed, joined},
                      with_scale(config, t5_init::query_kernel(config.head_dim)), heads_apart);
-  const Axis shared = config.multi_query ? Axis{axis::kKv, config.head_dim} : joined;
+  const Axis shared = config.shares_kv() ? Axis{axis::kKv, config.kv_width()} : joined;
   key = (scope / "key").param("kernel", {embed, shared}, initial, heads_apart);
   value = (scope / "value").param("kernel", {embed, shared}, initial, heads_apart);
   out = (scope / "out").param("kernel", {joined, embed}, initial, heads_apart);

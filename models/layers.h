@@ -79,9 +79,10 @@ struct LayerConfig {
   }
   int64_t joined_kv() const { return num_heads * head_dim; }
   bool is_scanned() const { return scalable && scalable->scan_layers; }
-  /// Heads that have keys and values, and that of them which a head has.
+  /// Heads that have keys and values, and that of them which a head has: all that attention, caches and loaders ask.
   int64_t kv_heads() const { return multi_query ? 1 : num_heads; }
-  int64_t kv_head_of(int64_t head) const { return multi_query ? 0 : head; }
+  int64_t kv_head_of(int64_t head) const { return head * kv_heads() / num_heads; }
+  bool shares_kv() const { return multi_query; }
   int64_t kv_width() const { return kv_heads() * head_dim; }
 };
 

@@ -49,12 +49,27 @@ void check_t5x_dropout(const gin::Arguments& args, const ConfiguredModel& model)
   }
 }
 
+/// Every example a microbatch, so that its gradient can be clipped.
+void take_each_example(TrainConfig& config) {
+  const int64_t rows = config.train_dataset.batch_size;
+  int64_t& parts = config.trainer.num_microbatches;
+  QT_CHECK(parts <= 1 || parts == rows,
+           "trainer.Trainer.num_microbatches = {}: the optimizer clips the gradient of each "
+           "example, so that each of the "
+           "{} rows of a batch is a microbatch; leave it out",
+           parts, rows);
+  QT_CHECK(
+      !config.trainer.t5x_dropout,
+      "trainer.Trainer.t5x_dropout: T5X has no masks for a gradient of each example; bind False");
+  parts = rows;
+}
+
 }  // namespace
 
 TrainConfig train_config_from(const gin::Arguments& args) {
   TrainConfig config;
   config.model = configured_model(args);
-  static_cast<void>(config.model->optimizer_to_train());
+  const OptimizerPtr optimizer = config.model->optimizer_to_train();
   config.train_dataset = args.get<data::DatasetConfig>("train_dataset_cfg");
   check_lengths(config.train_dataset);
   config.train_eval_dataset = args.get<MaybeDataset>("train_eval_dataset_cfg");
@@ -77,6 +92,7 @@ TrainConfig train_config_from(const gin::Arguments& args) {
   if (config.stats_period == 0) config.stats_period = config.eval_period;
   config.random_seed = args.get<std::optional<int64_t>>("random_seed");
   if (config.trainer.t5x_dropout) check_t5x_dropout(args, *config.model);
+  if (optimizer->example_clip()) take_each_example(config);
   config.run_eval_before_training = args.get<bool>("run_eval_before_training");
   if (!args.value("inference_evaluator_cls").is_none())
     config.evaluator = made<EvaluatorConfig>(args, "inference_evaluator_cls");

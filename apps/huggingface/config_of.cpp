@@ -105,7 +105,7 @@ huggingface::Config huggingface_config(const ModelSpec& spec) {
   misfits.unless(!layer.scale_attn_logits, "scale_attn_logits = True: T5's scores are not scaled");
   misfits.unless(!layer.rotary_max_timescale, "rotary embeddings: T5's positions are biases");
   misfits.unless(layer.num_buckets > 0, "no relative position biases: T5's positions are those");
-  misfits.unless(!layer.multi_query, "multi-query attention: T5's heads have keys of their own");
+  misfits.unless(!layer.shares_kv(), "multi-query attention: T5's heads have keys of their own");
   set_activation(layer, config, misfits);
   const bool has_experts = spec.has_experts();
   config.model_type = has_experts                            ? "switch_transformers"

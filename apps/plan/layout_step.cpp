@@ -39,6 +39,7 @@ class AbstractOptimizer final : public Optimizer {
     optimizer_->simulate_sums(args, params);
   }
   std::vector<StateArray> state() override { return {}; }
+  std::optional<double> example_clip() const override { return optimizer_->example_clip(); }
 
  private:
   OptimizerPtr optimizer_;
@@ -63,6 +64,7 @@ void simulate(const LayoutCase& what, const TrainingLayout& layout, const Simula
   trained.model->parameters().refresh();
   TrainerOptions options = what.options;
   const bool offload = std::exchange(options.optimizer_offload, false);
+  options.num_microbatches = microbatches_of(what, *trained.optimizer);
   Trainer trainer(loss_of(*trained.model), trained.model->parameters(),
                   std::make_shared<AbstractOptimizer>(trained.optimizer, offload), options,
                   key_from_seed(1));
@@ -72,7 +74,7 @@ void simulate(const LayoutCase& what, const TrainingLayout& layout, const Simula
     comm->traffic().reset();
     clock.reset();
     const DeviceCounts before = device.counters().read();
-    trained.model->agree(&batch, what.options.num_microbatches, {});
+    trained.model->agree(&batch, options.num_microbatches, {});
     trainer.train(batch);
     row.counts = device.counters().read() - before;
   }
@@ -133,6 +135,11 @@ void run_on_ranks(const LayoutCase& what, Comm& comm, int64_t steps,
 }
 
 }  // namespace
+
+int64_t microbatches_of(const LayoutCase& what, const Optimizer& optimizer) {
+  return optimizer.example_clip() ? local_rows(what.batch(0)).begin()->second.shape[0]
+                                  : what.options.num_microbatches;
+}
 
 LossFunction loss_of(const BaseModel& model) {
   return [&model](const HostArrays& features, int64_t begin, int64_t end, Key key) {

@@ -54,8 +54,9 @@ void run_step(const LayoutCase& what, StepLog& log) {
     log.section("backward");
     return result;
   };
-  Trainer trainer(loss, model.parameters(), abstract_optimizer(trained.optimizer), what.options,
-                  {});
+  TrainerOptions options = what.options;
+  options.num_microbatches = microbatches_of(what, *trained.optimizer);
+  Trainer trainer(loss, model.parameters(), abstract_optimizer(trained.optimizer), options, {});
   const StepLog::Use use(log);
   trainer.train(local_rows(what.batch(0)));
 }

@@ -25,6 +25,18 @@ data::Shard shard_of(const std::string& scope, const data::DatasetConfig& datase
   return {index, parts, microbatches};
 }
 
+/// Microbatches are of an example each (take_each_example in train_config.cpp): a data shard has its share of them.
+void share_examples(TrainConfig& config) {
+  const int64_t shards = batch_part().count;
+  const LossNormalizingFactor& factor = config.model->model->loss_options().loss_normalizing_factor;
+  QT_CHECK(shards == 1 || !std::holds_alternative<SpecialLossNormalizingFactor>(factor),
+           "loss_normalizing_factor: it counts the tokens of {} data shards together, and the "
+           "gradient of each example is "
+           "clipped; bind None or a number, or train on one data shard",
+           shards);
+  config.trainer.num_microbatches = std::max<int64_t>(config.trainer.num_microbatches / shards, 1);
+}
+
 /// Of the model and all data sets, before anything is read with them.
 void check_vocabularies(const TrainRun& run) {
   const ConfiguredModel& model = *run.config.model;
@@ -51,6 +63,7 @@ TrainRun::TrainRun(TrainConfig run_config, Ranks& run_ranks, const ProviderOf& p
       mesh(mesh_axes(config.partitioner, ranks.size()), ranks.comm()),
       sharding(mesh, config.partitioner.logical_axis_rules),
       on_the_mesh(sharding) {
+  if (config.model->optimizer_to_train()->example_clip()) share_examples(config);
   const int64_t parts = config.trainer.num_microbatches;
   QT_CHECK(parts < 1 || config.train_dataset.batch_size % parts == 0,
            "trainer.Trainer.num_microbatches {} does not divide "

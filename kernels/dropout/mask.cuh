@@ -5,32 +5,12 @@
 #include <cmath>
 
 #include "kernels/kernel.h"
+#include "kernels/random/row_numbers.cuh"
 #include "kernels/random/threefry.cuh"
 #include "kernels/simt/host/scratch.h"
 #include "kernels/vectors/vectors.cuh"
 
 namespace quintet::QT_GPU {
-
-/// Numbers of a block's elements in the whole array, row by row of the last axis.
-struct RowNumbers {
-  int32_t rank = 0;
-  bool shared = false;    // axis rank - 2 counts as one
-  bool unsharded = true;  // the block is the global array
-  int64_t sizes[kMaxRank]{}, origin[kMaxRank]{}, global[kMaxRank]{};
-
-  /// Number of the first element of local row `row` (leading axes flattened).
-  __device__ uint64_t first(int64_t row) const {
-    int64_t number = rank == 0 ? 0 : origin[rank - 1], stride = rank == 0 ? 1 : global[rank - 1];
-    for (int axis = rank - 2; axis >= 0; --axis) {
-      const int64_t place = row % sizes[axis];
-      row /= sizes[axis];
-      if (shared && axis == rank - 2) continue;
-      number += (origin[axis] + place) * stride;
-      stride *= global[axis];
-    }
-    return static_cast<uint64_t>(number);
-  }
-};
 
 struct DropoutRule {
   KeySource key;
@@ -52,15 +32,7 @@ inline DropoutRule dropout_rule(const char* op, const View& x, const Attrs& attr
   if (rate > 0) rule.key = KeySource(attrs);
   rule.keep = static_cast<float>(1.0 - rate);
   rule.threshold = static_cast<uint32_t>(std::ceil(static_cast<double>(rule.keep) * 0x1p23));
-  rule.numbers.rank = x.rank;
-  rule.numbers.shared = broadcast_dim == -2;
-  for (int i = 0; i < x.rank; ++i) {
-    const auto a = static_cast<size_t>(i);
-    rule.numbers.sizes[i] = x.sizes[a];
-    rule.numbers.origin[i] = x.origin[a];
-    rule.numbers.global[i] = x.global[a];
-    rule.numbers.unsharded = rule.numbers.unsharded && x.sizes[a] == x.global[a];
-  }
+  rule.numbers = RowNumbers(x, broadcast_dim == -2);
   return rule;
 }
 

@@ -13,6 +13,7 @@
 #include "kernels/logits/sample_rows.h"
 #include "kernels/optimizers/gpu_arrays.h"
 #include "kernels/rotary/rotary.h"
+#include "runtime/base/threefry.h"
 
 namespace quintet {
 
@@ -41,6 +42,8 @@ struct GpuKernels {
                               GradientSummary* summary, Stream stream);
   void (*decide_update)(const double* squares, double max_norm, const UpdateControl* given,
                         UpdateControl* control, Stream stream);
+  void (*fill_normals)(Views arrays, std::span<const Key> keys,
+                       Stream stream);  // kernels/random/random_gpu.h
   void (*update_fp8_scaling)(const Fp8Update& update, const UpdateControl* control,
                              Stream stream);  // kernels/fp8/fp8_gpu.h
   /// Generation. kernels/decode_matmul/small_batch_matmul_gpu.h,

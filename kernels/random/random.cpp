@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/random/erfinv.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/random/random.cpp"
 // The order of these is Highway's.
@@ -18,8 +20,7 @@ HWY_BEFORE_NAMESPACE();
 namespace quintet {
 namespace HWY_NAMESPACE {
 
-/// erfinv(x) for -1 < x < 1 in float32: M. Giles, "Approximating the erfinv function" (GPU
-/// Computing Gems, 2011), single precision; the approximation JAX's erf_inv uses too.
+/// erfinv.h.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V erfinv(D d, V x) {
   const auto c = [&](float value) HWY_ATTR { return hn::Set(d, value); };
@@ -29,12 +30,7 @@ HWY_INLINE V erfinv(D d, V x) {
     for (int i = 1; i < 9; ++i) p = hn::MulAdd(p, t, c(coefficient[i]));
     return p;
   };
-  static constexpr float kCentre[9] = {2.81022636e-08f,  3.43273939e-07f, -3.5233877e-06f,
-                                       -4.39150654e-06f, 0.00021858087f,  -0.00125372503f,
-                                       -0.00417768164f,  0.246640727f,    1.50140941f};
-  static constexpr float kTail[9] = {-0.000200214257f, 0.000100950558f, 0.00134934322f,
-                                     -0.00367342844f,  0.00573950773f,  -0.0076224613f,
-                                     0.00943887047f,   1.00167406f,     2.83297682f};
+  static constexpr float kCentre[9] = {QT_ERFINV_CENTRE}, kTail[9] = {QT_ERFINV_TAIL};
   const auto central = hn::Lt(w, c(5.0f));
   const V near = polynomial(hn::Sub(w, c(2.5f)), kCentre);
   if (hn::AllTrue(d, central)) return hn::Mul(near, x);

@@ -8,7 +8,7 @@ namespace quintet::serving {
 GpuPages::GpuPages(const decoding::GpuWeights& weights, int64_t tokens, int64_t bytes)
     : tokens_(tokens),
       width_(weights.layer().kv_width()),
-      head_stride_(weights.layer().multi_query ? 0 : weights.layer().head_dim) {
+      head_stride_(weights.layer().kv_head_of(1) * weights.layer().head_dim) {
   const int64_t slot_bytes = width_ * size_of(weights.dtype());  // of keys or values
   const auto layers = std::ssize(weights.decoder.layers);
   bytes_ = tokens * layers * 2 * slot_bytes;

@@ -62,6 +62,7 @@ const GpuKernels& AbstractDevice::kernels() const {
                                     .measure_arrays = kNothing,
                                     .summarize_gradients = kNothing,
                                     .decide_update = kNothing,
+                                    .fill_normals = kNothing,
                                     .update_fp8_scaling = kNothing,
                                     .small_batch_matmul = kNothing,
                                     .dequantize_rows = kNothing,

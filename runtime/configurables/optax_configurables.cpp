@@ -191,6 +191,14 @@ void add_optimizers(Registry& r) {
       .arg("eta", &N::eta)
       .arg("gamma", &N::gamma)
       .arg("seed", &N::seed);
+  using D = DpsgdOptions;
+  Both<D>(r, "dpsgd", dpsgd, "optax.contrib.")
+      .required("learning_rate", &D::learning_rate)
+      .required("l2_norm_clip", &D::l2_norm_clip)
+      .required("noise_multiplier", &D::noise_multiplier)
+      .required("seed", &D::seed)
+      .arg("momentum", &D::momentum)
+      .arg("nesterov", &D::nesterov);
 }
 
 void add_layerwise_optimizers(Registry& r) {
@@ -304,10 +312,18 @@ void add_moments(Registry& r) {
       .arg("min_norm", &TrustRatioOptions::min_norm)
       .arg("trust_coefficient", &TrustRatioOptions::trust_coefficient)
       .arg("eps", &TrustRatioOptions::eps);
+}
+
+void add_noises(Registry& r) {
   transformation<NoiseOptions>(r, "add_noise", add_noise)
       .required("eta", &NoiseOptions::eta)
       .required("gamma", &NoiseOptions::gamma)
       .required("seed", &NoiseOptions::seed);
+  using D = PrivateAggregateOptions;
+  transformation<D>(r, "contrib.differentially_private_aggregate", differentially_private_aggregate)
+      .required("l2_norm_clip", &D::l2_norm_clip)
+      .required("noise_multiplier", &D::noise_multiplier)
+      .required("seed", &D::seed);
 }
 
 void add_wrappers(Registry& r) {
@@ -366,20 +382,6 @@ void add_amos_helper(Registry& r) {
         });
 }
 
-/// What needs the gradient of each example, which no trainer of T5X gives: optax itself refuses the sum over a batch.
-void add_refused(Registry& r) {
-  const auto refuse = [](const Arguments& a) -> Value {
-    fail(ExitCode::kUsage,
-         "{}: it clips the gradient of each example, and T5X's trainer gives the sum over a batch, "
-         "which optax refuses; @optimizers.noisy_sgd() adds noise to that sum, without a guarantee "
-         "of privacy",
-         a.target().name);
-  };
-  for (const char* name : {"t5x.optimizers.dpsgd", "optax.contrib.dpsgd",
-                           "optax.contrib.differentially_private_aggregate"})
-    r.add(name, {{"**"}}, refuse);
-}
-
 }  // namespace
 
 void register_optax(Registry& registry) {
@@ -388,9 +390,10 @@ void register_optax(Registry& registry) {
   add_layerwise_optimizers(registry);
   add_elementary(registry);
   add_moments(registry);
+  add_noises(registry);
   add_wrappers(registry);
   add_amos_helper(registry);
-  add_refused(registry);
+  register_inject_hyperparams(registry);
 }
 
 }  // namespace quintet

@@ -20,6 +20,8 @@ struct HParamRules {
 };
 
 void register_optax(gin::Registry& registry);
+/// optax.inject_hyperparams.
+void register_inject_hyperparams(gin::Registry& registry);
 /// Schedules, T5X's too.
 void register_schedules(gin::Registry& registry);
 

@@ -15,6 +15,7 @@
 #include "kernels/gpu/gpu_kernels.h"
 #include "kernels/logits/logits_gpu.h"
 #include "kernels/optimizers/optimizers_gpu.h"
+#include "kernels/random/random_gpu.h"
 #include "kernels/rotary/rotary_gpu.h"
 #include "kernels/strided_copy/strided_copy_gpu.h"
 #ifdef QUINTET_EMULATE
@@ -65,6 +66,7 @@ constexpr GpuKernels kKernels{.cast = cast_gpu,
                               .measure_arrays = measure_arrays_gpu,
                               .summarize_gradients = summarize_gradients_gpu,
                               .decide_update = decide_update_gpu,
+                              .fill_normals = fill_normals_gpu,
                               .update_fp8_scaling = update_fp8_scaling_gpu,
                               .small_batch_matmul = small_batch_matmul_gpu,
                               .dequantize_rows = dequantize_rows_gpu,

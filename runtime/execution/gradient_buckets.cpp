@@ -164,4 +164,13 @@ Tensor GradientBuckets::accumulate(Tensor a, Tensor b) {
   return target;
 }
 
+Tensor GradientBuckets::scaled(const Tensor& x, double factor) {
+  if (!x || factor == 1) return x;
+  const Tensor y(x.spec(), x.layout(), x.global_slice());
+  const std::array in{x.local()}, out{y.local()};
+  Device& device = Device::current();
+  kernel_of(ops::table::scale, device)(in, out, {{"factor", factor}}, device.stream());
+  return y;
+}
+
 }  // namespace quintet

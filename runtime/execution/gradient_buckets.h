@@ -37,6 +37,8 @@ class GradientBuckets {
 
   /// a + b of one layout, into the storage of whichever is not shared.
   static Tensor accumulate(Tensor a, Tensor b);
+  /// factor * x in the layout of x, whose sum over ranks may be open: ranks go on alike, whatever their factors.
+  static Tensor scaled(const Tensor& x, double factor);
 
  private:
   struct Waiting {

@@ -218,8 +218,8 @@ ReshardCache* Tape::reshards() {
 }
 
 void Tape::backward(const Tensor& loss) { backward({loss}, {Tensor::scalar(1)}); }
-void Tape::backward(const Tensor& loss, GradientBuckets& buckets) {
-  backward({loss}, {Tensor::scalar(1)}, buckets);
+void Tape::backward(const Tensor& loss, GradientBuckets& buckets, float seed) {
+  backward({loss}, {Tensor::scalar(seed)}, buckets);
 }
 
 void Tape::backward(const Tensors& results, const Tensors& grads) {

@@ -60,8 +60,8 @@ class Tape {
   /// grad(). `loss`: a scalar. Throws Bug if it is not the result of a recorded op.
   void backward(const Tensor& loss);
   /// The same, but gradients of leaves go into buckets that other passes share; who owns them finishes
-  /// them.
-  void backward(const Tensor& loss, GradientBuckets& buckets);
+  /// them. `seed`: this rank's gradient of the loss.
+  void backward(const Tensor& loss, GradientBuckets& buckets, float seed = 1);
   /// The same from several results with given gradients.
   void backward(const Tensors& results, const Tensors& grads);
 

@@ -1,3 +1,4 @@
+#include "runtime/execution/gradient_buckets.h"
 #include "runtime/execution/tape.h"
 #include "runtime/ops/cost.h"
 #include "runtime/ops/names.h"
@@ -23,8 +24,8 @@ Tensors cross_entropy_vjp(const Node& node, const Tensors& grads) {
              saved = results_of<rules::cross_entropy>(node.outputs);
   QT_ASSERT(d["loss"] && !d["z_loss"] && !d["correct"] && !d["log_prob"]);
   const double factor = d["loss"].item();
-  return {ops::scale(saved["dx"], factor), ops::scale(saved["dprojection"], factor), Tensor(),
-          Tensor()};
+  return {GradientBuckets::scaled(saved["dx"], factor),
+          GradientBuckets::scaled(saved["dprojection"], factor), Tensor(), Tensor()};
 }
 
 namespace {

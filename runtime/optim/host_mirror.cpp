@@ -64,6 +64,7 @@ class HostMirror final : public Optimizer {
   std::vector<StateArray> state() override { return optimizer_->state(); }
   void take_back() override { optimizer_->take_back(); }
   bool takes_not_finite() const override { return optimizer_->takes_not_finite(); }
+  std::optional<double> example_clip() const override { return optimizer_->example_clip(); }
 
  private:
   static void copy(Device& device, const View& from, const View& to) {

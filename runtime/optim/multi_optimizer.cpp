@@ -14,8 +14,14 @@ class MultiOptimizer final : public Optimizer {
     QT_CHECK(!groups.empty(),
              "MultiOptimizer: traversals_and_optimizers: expected one group or more, found none: "
              "nothing would be trained");
-    for (auto& [group, optimizer] : groups)
+    for (auto& [group, optimizer] : groups) {
+      QT_CHECK(!optimizer->example_clip(),
+               "{}{}MultiOptimizer: an optimizer that clips the gradient of each example, which is "
+               "that of all "
+               "parameters, is a run's only one",
+               group.where, group.where.empty() ? "" : ": ");
       groups_.push_back({std::move(group), std::move(optimizer), {}, {}});
+    }
   }
 
   void init(std::span<const ParamSlot> params) override {

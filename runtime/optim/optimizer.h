@@ -80,6 +80,8 @@ struct UpdateArgs {
   /// squares of all gradients as given, and whether the update is to leave everything as it is.
   const double* squares = nullptr;
   const UpdateControl* control = nullptr;
+  int64_t examples =
+      0;  // whose clipped gradients the gradients are the sum of (Optimizer::example_clip)
 };
 
 class Optimizer {
@@ -96,6 +98,9 @@ class Optimizer {
   /// Whether it makes something of gradients that are not finite, as optax.apply_if_finite does: no step is skipped for
   /// them then.
   virtual bool takes_not_finite() const { return false; }
+  /// The norm to which the gradient of each example is clipped before they are summed, as optax.contrib.dpsgd has them;
+  /// absent: gradients are those of the whole batch.
+  virtual std::optional<double> example_clip() const { return std::nullopt; }
   /// The sums over ranks that an update takes, of values that mean nothing: for counting them in a
   /// simulated step.
   virtual void simulate_sums(const UpdateArgs& args, std::span<const ParamSlot> params) {

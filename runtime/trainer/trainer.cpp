@@ -121,16 +121,24 @@ Trainer::Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimiz
           [this](const HostArrays& batch, Key step_key,
                  const std::function<void(const StepLoss&)>& done) {
             gather_cache_.begin_step(options_.interleave ? 2 : 1);
-            compute_gradients(batch, step_key, done);
+            if (const auto clip = optimizer_->example_clip())
+              sum_clipped_gradients(batch, step_key, *clip, done);
+            else
+              compute_gradients(batch, step_key, done);
             gather_cache_.end_step();
           },
-          options_.step_graph && device_.can_record()),
+          options_.step_graph && device_.can_record() && !optimizer_->example_clip()),
       fp8_(parameters, options_.fp8) {
   QT_CHECK(
       !options_.interleave || options_.num_microbatches % 2 == 0,
       "--interleave_microbatches takes two microbatches at a time, but there is an odd number of "
       "them, {}; bind trainer.Trainer.num_microbatches to an even one",
       options_.num_microbatches);
+  QT_CHECK(!optimizer_->example_clip() ||
+               (!options_.interleave && options_.reduction == GradientReduction::microbatch),
+           "--interleave_microbatches, --reduce_gradients=step: the optimizer clips the gradient "
+           "of each example before it "
+           "is added to others; leave them out");
   const int64_t count[] = {static_cast<int64_t>(parameters_.trained().size())};
   marks_ = zero_state(DType::i32, count, device_);
   if (options_.optimizer_offload && !device_.is_cpu())
@@ -178,11 +186,52 @@ void Trainer::compute_gradients(const HostArrays& batch, Key key,
     for (const StepLoss& step : losses) done(step);
   }
   of_step.finish();
+  scale_gradients();
+}
+
+/// Of each example of all ranks one after the other: on a mesh the ranks of other data shards take part with gradients of 0.
+void Trainer::sum_clipped_gradients(const HostArrays& batch, Key key, double clip,
+                                    const std::function<void(const StepLoss&)>& done) {
+  QT_CHECK(options_.num_microbatches == batch_rows(batch),
+           "trainer.Trainer.num_microbatches: the optimizer clips the gradient of each example, so "
+           "that each is a "
+           "microbatch; expected {}, found {}",
+           batch_rows(batch), options_.num_microbatches);
+  const auto [shard, shards, axes] = batch_part();
+  const std::vector<const ParamInfo*> trained = parameters_.trained();
+  Tensors sums(trained.size());
+  MeshReducer reducer;
+  for (int64_t example = 0; example < options_.num_microbatches * shards; ++example) {
+    const int64_t row = example / shards;
+    GradientBuckets buckets(1, layers_, options_.reduction_dtype);
+    Tape tape;
+    StepLoss step;
+    {
+      Tape::Recording recording(tape);
+      step = loss_(batch, row, row + 1, key);
+    }
+    tape.backward(step.loss, buckets, example % shards == shard ? 1 : 0);
+    buckets.finish();
+    scale_gradients();
+    const double norm = check_gradients(slots(), {.reducer = &reducer}).norm;
+    for (size_t i = 0; i < trained.size(); ++i) {
+      const Tensor grad = trained[i]->used().grad();
+      if (!grad) continue;
+      const Tensor clipped = GradientBuckets::scaled(grad, 1 / std::max(norm / clip, 1.0));
+      sums[i] = sums[i] ? GradientBuckets::accumulate(sums[i], clipped) : clipped;
+    }
+    drop_gradients();
+    if (example % shards == 0) done(step);
+  }
+  for (size_t i = 0; i < trained.size(); ++i) trained[i]->used().set_grad(sums[i]);
+}
+
+void Trainer::scale_gradients() {
   if (options_.gradient_scale == 1 || options_.scaled_gradients.empty()) return;
   const PathPattern pattern("^" + options_.scaled_gradients);
   for (const ParamInfo& info : parameters_.all())
     if (const Tensor grad = info.used().grad(); grad && pattern.found_in(info.name))
-      info.used().set_grad(ops::scale(grad, options_.gradient_scale));
+      info.used().set_grad(GradientBuckets::scaled(grad, options_.gradient_scale));
 }
 
 ExecutionContext Trainer::context() {
@@ -264,7 +313,10 @@ StepResult Trainer::train(const HostArrays& batch) {
   const auto metrics = take_gradients(batch);
   const int64_t updates = step_ - skipped_;
   const float rate = options_.learning_rate ? options_.learning_rate(updates) : 0.0f;
-  const UpdateArgs args{.step = updates, .learning_rate = rate, .reducer = &reducer};
+  const UpdateArgs args{.step = updates,
+                        .learning_rate = rate,
+                        .reducer = &reducer,
+                        .examples = options_.num_microbatches * batch_part().count};
   const GradientCheckOptions options{
       .reducer = &reducer, .marks = marks_.view.data<int32_t>(), .each = options_.weight_metrics};
   Metrics weights;

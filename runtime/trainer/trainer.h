@@ -31,7 +31,9 @@ using LossFunction =
 enum class GradientReduction { microbatch, step };
 
 struct TrainerOptions {
-  int64_t num_microbatches = 1;  // must divide the rows of a rank
+  /// Must divide the rows of a rank; as many as those where the optimizer clips the gradient of each example, which is a
+  /// row then, packed or not.
+  int64_t num_microbatches = 1;
   GradientReduction reduction = GradientReduction::microbatch;
   /// What sums of gradients over ranks travel as: float32, or bfloat16 for half the bytes.
   DType reduction_dtype = DType::f32;
@@ -106,6 +108,9 @@ class Trainer {
   void drop_gradients();
   void compute_gradients(const HostArrays& batch, Key key,
                          const std::function<void(const StepLoss&)>& done);
+  void sum_clipped_gradients(const HostArrays& batch, Key key, double clip,
+                             const std::function<void(const StepLoss&)>& done);
+  void scale_gradients();
   std::vector<ParamSlot> slots() const;
 
   LossFunction loss_;

@@ -131,6 +131,12 @@ def test_numbers_that_make_no_sense(folder):
     run = folder / "none of these makes it"
     refuses(2, ["PjitPartitioner.ici_mesh_shape = (1, 1)", "dcn_mesh_shape"],
             *tiny(run, 10, "--gin.partitioning.PjitPartitioner.ici_mesh_shape=(1, 1)"))
+    clipped = [f"--gin.optimizers.dpsgd.{x}" for x in ("learning_rate=1.0", "l2_norm_clip=1.0", "noise_multiplier=1.0", "seed=0")]
+    clipped.append("--gin.OPTIMIZER=@optimizers.dpsgd()")
+    refuses(2, ["num_microbatches = 2", "the gradient of each example"],
+            *tiny(run, 10, "--gin.trainer.Trainer.num_microbatches=2", *clipped))
+    refuses(2, ["trainer.Trainer.t5x_dropout", "each example"],
+            *tiny(run, 10, "--gin.trainer.Trainer.t5x_dropout=True", *clipped))
     refuses(2, ["num_microbatches", "-1"], *tiny(run, 10, "--gin.trainer.Trainer.num_microbatches=-1"))
     refuses(2, ["adamw.learning_rate", "-0.1"], *tiny(run, 10, "--gin.optimizers.adamw.learning_rate=-0.1"))
     refuses(2, ["peak_value", "-0.1"], *tiny(run, 10, "--gin.optax.warmup_cosine_decay_schedule.peak_value=-0.1"))

@@ -257,6 +257,24 @@ TEST_F(Layouts, GiveTheSameRunWithOtherOptimizers) {
   compare(training, {2, 2}, 1, 2);
 }
 
+/// Ranks of other data shards take part in the gradient of an example, which counts once.
+TEST_F(Layouts, GiveTheSameRunWhenTheGradientOfEachExampleIsClipped) {
+  Training training{
+      .microbatches = 16,
+      .steps = 2,
+      .optimizer =
+          [] {
+            return optax_optimizer(dpsgd({{.l2_norm_clip = 2, .noise_multiplier = 0.01}, 0.1}));
+          },
+      .summed_loss = true};
+  const Result want = run_unsharded(training);
+  expect_same(want, run_sharded(training, partitioning({1, 2}, 1, 2)));
+  training.microbatches = 8;
+  expect_same(want, run_sharded(training, partitioning({2, 2}, 1, 2)));
+  training.microbatches = 4;
+  expect_same(want, run_sharded(training, partitioning({4, 1}, 1, 1)));
+}
+
 /// Norms of whole parameters, and noise by the element of the global array.
 TEST_F(Layouts, GiveTheSameRunWithNormsAndNoise) {
   Training training{.microbatches = 2, .optimizer = {}};

@@ -120,11 +120,12 @@ LossFunction loss_of(const BaseModel& model, bool t5x_dropout) {
 }
 
 std::unique_ptr<BaseModel> make_model(const Training& training) {
-  const LossOptions loss{
-      .z_loss = 1e-3,
-      .loss_normalizing_factor = SpecialLossNormalizingFactor::kNumRealTargetTokens,
-      .aux_loss_factor = 0.01,
-      .router_z_loss_factor = 0.001};
+  LossNormalizingFactor factor = SpecialLossNormalizingFactor::kNumRealTargetTokens;
+  if (training.summed_loss) factor = {};
+  const LossOptions loss{.z_loss = 1e-3,
+                         .loss_normalizing_factor = factor,
+                         .aux_loss_factor = 0.01,
+                         .router_z_loss_factor = 0.001};
   const auto fill = [&](auto& config) {
     static_cast<LayerConfig&>(config) = layers(training.network, training.mlp_dim);
     config.vocab_size = kVocabulary;

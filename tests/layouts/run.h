@@ -42,6 +42,7 @@ struct Training {
   bool interleave = false;
   bool fp8 = false;  // dense layers
   bool t5x_dropout = false;
+  bool summed_loss = false;  // of all tokens; else their mean
 };
 
 struct Partitioning {

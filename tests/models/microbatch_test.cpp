@@ -4,13 +4,13 @@
 #include <gtest/gtest.h>
 
 #include "models/base_model.h"
-#include "runtime/optim/optax/optax.h"
+#include "runtime/optim/optax/noise.h"
 #include "runtime/trainer/trainer.h"
 
 namespace quintet {
 namespace {
 
-T5Config small_config() {
+T5Config small_config(double dropout_rate) {
   T5Config config;
   config.vocab_size = 50;
   config.emb_dim = 24;
@@ -19,7 +19,7 @@ T5Config small_config() {
   config.mlp_dim = 40;
   config.mlp_activations = {"gelu", "linear"};
   config.num_encoder_layers = config.num_decoder_layers = 2;
-  config.dropout_rate = 0.25;
+  config.dropout_rate = dropout_rate;
   return config;
 }
 
@@ -43,15 +43,15 @@ HostArrays random_batch(int64_t rows, int64_t inputs, int64_t targets) {
 
 struct Training {
   explicit Training(int64_t microbatches, const LossNormalizingFactor& factor = {},
-                    double rate = 0.1)
-      : model(small_config(), {.z_loss = 1e-3, .loss_normalizing_factor = factor}) {
+                    const TransformationPtr& rule = sgd(0.1), double dropout_rate = 0.25)
+      : model(small_config(dropout_rate), {.z_loss = 1e-3, .loss_normalizing_factor = factor}) {
     model.parameters().initialize(key_from_seed(7));
     trainer = std::make_unique<Trainer>(
         [this](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
           LossOutput out = model.loss_fn(batch, {begin, end}, {.train = true, .dropout_key = key});
           return StepLoss{out.loss, out.metrics};
         },
-        model.parameters(), optax_optimizer(sgd(rate)),
+        model.parameters(), optax_optimizer(rule),
         TrainerOptions{.num_microbatches = microbatches, .learning_rate = {}}, key_from_seed(9));
   }
   EncoderDecoderModel model;
@@ -94,6 +94,85 @@ TEST(Microbatches, RefuseABatchTheyDoNotDivide) {
   }
 }
 
+using Values = std::map<std::string, std::vector<float>>;
+
+Values values_of(const Training& run) {
+  Values values;
+  for (const ParamInfo& info : run.model.parameters().all())
+    values[info.name] = {info.value.data<float>().begin(), info.value.data<float>().end()};
+  return values;
+}
+
+HostArrays row_of(const HostArrays& batch, int64_t row) {
+  HostArrays one;
+  for (const auto& [name, array] : batch) {
+    const int64_t length = array.shape[1];
+    one[name] = HostArray(DType::i32, {1, length});
+    std::ranges::copy(
+        array.as<int32_t>().subspan(static_cast<size_t>(row * length), static_cast<size_t>(length)),
+        one[name].as<int32_t>().begin());
+  }
+  return one;
+}
+
+/// Of one row alone, with its norm over all parameters.
+std::pair<Values, double> gradient_of(const HostArrays& row) {
+  Training run(1, {}, sgd(1.0), 0);
+  Values gradient = values_of(run);
+  run.trainer->train(row);
+  double squares = 0;
+  for (auto& [name, after] : values_of(run))
+    for (size_t i = 0; i < after.size(); ++i) {
+      gradient[name][i] -= after[i];
+      squares += static_cast<double>(gradient[name][i]) * gradient[name][i];
+    }
+  return {gradient, std::sqrt(squares)};
+}
+
+TEST(ClippedExamples, AreEachClippedAndThenAveraged) {
+  const HostArrays batch = random_batch(4, 6, 6);
+  std::vector<std::pair<Values, double>> examples;
+  for (int64_t row = 0; row < 4; ++row) examples.push_back(gradient_of(row_of(batch, row)));
+  std::vector<double> norms;
+  for (const auto& [gradient, norm] : examples) norms.push_back(norm);
+  std::ranges::sort(norms);
+  const double clip = (norms[1] + norms[2]) / 2;  // of some and not of others
+  Training run(4, {}, dpsgd({{.l2_norm_clip = clip}, 1.0}), 0);
+  const Values before = values_of(run);
+  run.trainer->train(batch);
+  for (const auto& [name, after] : values_of(run))
+    for (size_t i = 0; i < after.size(); ++i) {
+      double mean = 0;
+      for (const auto& [gradient, norm] : examples)
+        mean += gradient.at(name)[i] / std::max(norm / clip, 1.0) / 4;
+      // Differences of parameters around 1, as float32 has them.
+      ASSERT_NEAR(before.at(name)[i] - after[i], mean, 2e-6 + 1e-5 * std::abs(mean)) << name;
+    }
+}
+
+TEST(ClippedExamples, OfWhichNoneIsClippedAreTheBatch) {
+  const HostArrays batch = random_batch(8, 12, 9);
+  Training whole(1), private_one(8, {}, dpsgd({{.l2_norm_clip = 1e6}, 0.8}));
+  const StepResult want = whole.trainer->train(batch), got = private_one.trainer->train(batch);
+  EXPECT_NEAR(got.metrics.at("loss").value(), want.metrics.at("loss").value(), 1e-4);
+  const Values values = values_of(private_one);
+  for (const auto& [name, expected] : values_of(whole))
+    for (size_t i = 0; i < expected.size(); ++i)
+      ASSERT_NEAR(values.at(name)[i], expected[i], 1e-5) << name;
+}
+
+TEST(ClippedExamples, AreAMicrobatchEach) {
+  Training run(2, {}, dpsgd({{.l2_norm_clip = 1.0}, 0.1}));
+  EXPECT_THROW(run.trainer->train(random_batch(4, 6, 6)), Error);
+}
+
+TEST(ClippedExamples, OneThatIsNotFiniteSkipsTheStep) {
+  Training run(4, {}, dpsgd({{.l2_norm_clip = 1.0}, 0.1}));
+  run.model.parameters().at("decoder/decoder_norm/scale").value.data<float>()[3] =
+      std::numeric_limits<float>::infinity();
+  EXPECT_TRUE(run.trainer->train(random_batch(4, 6, 6)).skipped);
+}
+
 TEST(Trainer, SkipsAStepWhoseGradientsAreNotFinite) {
   Training run(1);
   const HostArrays batch = random_batch(4, 6, 6);
@@ -114,7 +193,7 @@ TEST(Trainer, SkipsAStepWhoseGradientsAreNotFinite) {
 }
 
 TEST(Trainer, SaysWhenAnUpdateLeftANumberThatIsNotFinite) {
-  Training run(1, {}, 1e39);
+  Training run(1, {}, sgd(1e39));
   const HostArrays batch = random_batch(4, 6, 6);
   EXPECT_EQ(run.trainer->train(batch).ruined, "") << "finite before it";
   EXPECT_NE(run.trainer->train(batch).ruined, "") << "known with the gradients of the next step";
@@ -137,7 +216,7 @@ TEST(Trainer, TriesTheGradientsOfABatchWithoutAnUpdate) {
 }
 
 TEST(Dropout, DrawsOtherMasksInEveryStepOfTraining) {
-  Training run(1, {}, 0.0);  // nothing but the masks changes
+  Training run(1, {}, sgd(0.0));  // nothing but the masks changes
   const HostArrays batch = random_batch(4, 6, 6);
   const double first = run.trainer->train(batch).metrics.at("loss").value();
   EXPECT_NE(run.trainer->train(batch).metrics.at("loss").value(), first);

@@ -203,6 +203,25 @@ TEST_F(OptimConfigurables, WhatMatchesNothingNamesItsLine) {
   }
 }
 
+TEST_F(OptimConfigurables, InjectedNumbersAreThoseOfTheState) {
+  const auto optimizer = evaluate<OptimizerPtr>(R"(
+VALUE = @optimizers.OptaxWrapper()
+optimizers.OptaxWrapper.optax_optimizer = @optax.inject_hyperparams()
+optax.inject_hyperparams.inner_factory = @optax.sgd
+optax.sgd.learning_rate = 0.5
+)");
+  config_.reset();  // a run's optimizer does without
+  const std::vector<int64_t> shape{2};
+  std::vector<float> param{1, 2}, gradient{1, 1};
+  const std::vector<ParamSlot> slots{
+      {"w", {{"embed", 2}}, View::of(param.data(), shape), View::of(gradient.data(), shape)}};
+  optimizer->init(slots);
+  for (const StateArray& array : optimizer->state())
+    if (array.name == "hyperparams/learning_rate") *array.view.data<float>() = 0.25F;
+  optimizer->update({}, slots);
+  EXPECT_EQ(param, (std::vector<float>{0.75F, 1.75F}));
+}
+
 TEST_F(OptimConfigurables, WhatCannotBeIsRefusedByName) {
   const auto message = [&](const std::string& name, const std::string& more = "") -> std::string {
     try {
@@ -215,8 +234,33 @@ TEST_F(OptimConfigurables, WhatCannotBeIsRefusedByName) {
   const auto expect = [](const std::string& got, const std::string& part) {
     EXPECT_NE(got.find(part), std::string::npos) << got;
   };
-  expect(message("optimizers.dpsgd", "optimizers.dpsgd.l2_norm_clip = 1.0\n"),
-         "t5x.optimizers.dpsgd: it clips the gradient of each example");
+  const std::string dpsgd =
+      "optax.contrib.dpsgd.learning_rate = 1.0\noptax.contrib.dpsgd.noise_multiplier = 1.0\n"
+      "optax.contrib.dpsgd.seed = 0\noptax.contrib.dpsgd.l2_norm_clip = ";
+  expect(message("optimizers.OptaxWrapper",
+                 "optimizers.OptaxWrapper.optax_optimizer = @optax.contrib.dpsgd()\n" + dpsgd +
+                     "0.0\n"),
+         "l2_norm_clip must be positive, got 0");
+  expect(
+      message("optimizers.chain",
+              "optimizers.chain.transformations = [@optax.identity(), @optax.contrib.dpsgd()]\n" +
+                  dpsgd + "1.0\n"),
+      "chain: a transformation: a transformation that clips the gradient of each example is the "
+      "first");
+  const std::string inject =
+      "optimizers.OptaxWrapper.optax_optimizer = @optax.inject_hyperparams()\n"
+      "optax.inject_hyperparams.inner_factory = ";
+  expect(message("optimizers.OptaxWrapper", inject + "@optax.contrib.dpsgd\n" + dpsgd + "1.0\n"),
+         "optax.inject_hyperparams: inner_factory: a transformation that clips");
+  expect(message("optimizers.OptaxWrapper", inject + "@optax.sgd\n"),
+         "Required bindings for `optax.sgd` not provided in config: learning_rate");
+  expect(message("optimizers.OptaxWrapper", inject +
+                                                "@optax.sgd\noptax.sgd.learning_rate = 1\n"
+                                                "optax.inject_hyperparams.static_args = 'mask'\n"),
+         "test.gin:5: optax.inject_hyperparams.static_args: optax.sgd has no parameter 'mask'");
+  expect(message("optimizers.OptaxWrapper",
+                 inject + "@optimizers.sgd\noptimizers.sgd.learning_rate = 1\n"),
+         "result of t5x.optimizers.sgd");
   expect(message("optimizers.adamw",
                  "optimizers.adamw.learning_rate = 1\noptimizers.adamw.mu_dtype = 'float16'\n"),
          "test.gin:3: t5x.optimizers.adamw.mu_dtype: expected None, 'float32' or 'bfloat16'");

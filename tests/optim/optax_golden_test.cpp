@@ -52,17 +52,24 @@ class Problem {
   Problem(const Golden& golden, const Json& c, int rank = 0, int ranks = 1)
       : golden_(golden), rank_(rank), ranks_(ranks) {
     for (const Json& step : c["nan"].items()) nan_.push_back(step.as_int());
+    examples_ = c["examples"].as_int();
     for (const std::string& name : golden.names)
       params_[name] = block(golden.inputs.at("param/" + name).as<float>(), name);
   }
 
+  /// What an update is told of step `step`.
+  UpdateArgs args(int64_t step, Reducer* reducer = nullptr) const {
+    return {.step = step, .reducer = reducer, .examples = examples_};
+  }
+  /// For slots(), if the case has gradients of examples.
+  void clip_examples(const Optimizer& optimizer) {
+    EXPECT_EQ(optimizer.example_clip().has_value(), examples_ > 0);
+    clip_ = optimizer.example_clip().value_or(0);
+  }
   std::vector<ParamSlot> slots(int64_t step) {
     std::vector<ParamSlot> slots;
     for (const std::string& name : golden_.names) {
-      const HostArray& all = golden_.inputs.at("grad/" + name);
-      const auto n = static_cast<size_t>(all.elements() / golden_.updates);
-      std::vector<float> whole(all.as<float>().begin() + step * static_cast<int64_t>(n),
-                               all.as<float>().begin() + (step + 1) * static_cast<int64_t>(n));
+      std::vector<float> whole = gradient(name, step);
       const auto bad = golden_.cases["nan_gradient"].items();
       const auto shape = shape_of(name);
       if (bad[0].as_string() == name && std::ranges::find(nan_, step) != nan_.end())
@@ -94,6 +101,27 @@ class Problem {
   }
 
  private:
+  std::span<const float> recorded(const std::string& name, int64_t step) const {
+    const HostArray& all = golden_.inputs.at("grad/" + name);
+    const auto n = static_cast<size_t>(all.elements() / golden_.updates);
+    return std::span(all.as<float>()).subspan(static_cast<size_t>(step % golden_.updates) * n, n);
+  }
+  /// Of a step, whole: recorded, or the sum of those of examples, each of which is clipped, as a trainer gives it.
+  std::vector<float> gradient(const std::string& name, int64_t step) const {
+    const auto first = recorded(name, step);
+    std::vector<float> sum(first.begin(), first.end());
+    if (clip_ == 0) return sum;
+    std::ranges::fill(sum, 0.0F);
+    for (int64_t i = 0; i < examples_; ++i) {
+      double squares = 0;
+      for (const std::string& other : golden_.names)
+        for (const float x : recorded(other, step + i)) squares += static_cast<double>(x) * x;
+      const auto shrink = static_cast<float>(std::max(std::sqrt(squares) / clip_, 1.0));
+      const auto gradient = recorded(name, step + i);
+      for (size_t j = 0; j < sum.size(); ++j) sum[j] += gradient[j] / shrink;
+    }
+    return sum;
+  }
   std::vector<int64_t> shape_of(const std::string& name) const {
     return golden_.inputs.at("param/" + name).shape;
   }
@@ -140,6 +168,8 @@ class Problem {
   Device& device_ = Device::current();
   std::map<std::string, Buffer> memory_;
   std::vector<int64_t> nan_;
+  int64_t examples_ = 0;
+  double clip_ = 0;
   std::map<std::string, std::vector<float>> params_, grads_;
 };
 
@@ -216,10 +246,11 @@ TEST(Optax, EveryCaseIsTheReferences) {
     const Comparison comparison(golden, name, c);
     Problem problem(golden, c);
     const OptimizerPtr optimizer = golden.make(c);
+    problem.clip_examples(*optimizer);
     optimizer->init(problem.slots(0));
     EXPECT_EQ(optimizer->takes_not_finite(), !c["nan"].items().empty());
     for (int64_t t = 0; t < updates; ++t) {
-      optimizer->update({.step = t}, problem.slots(t));
+      optimizer->update(problem.args(t), problem.slots(t));
       problem.read_params();
       comparison.expect_params(golden, problem, t + 1);
     }
@@ -283,9 +314,10 @@ TEST(Optax, EveryCaseIsTheReferencesOverTwoRanks) {
     TwoRanks().run([&](int rank, Reducer& reducer) {
       Problem problem(golden, c, rank, 2);
       const OptimizerPtr optimizer = golden.make(c);
+      problem.clip_examples(*optimizer);
       optimizer->init(problem.slots(0));
       for (int64_t t = 0; t < golden.updates; ++t) {
-        optimizer->update({.step = t, .reducer = &reducer}, problem.slots(t));
+        optimizer->update(problem.args(t, &reducer), problem.slots(t));
         comparison.expect_params(golden, problem, t + 1);
       }
     });
@@ -300,8 +332,10 @@ TEST(Optax, EveryCaseGoesOnBitForBit) {
     SCOPED_TRACE(name);
     Problem straight(golden, c), resumed(golden, c);
     const OptimizerPtr first = golden.make(c), second = golden.make(c);
+    straight.clip_examples(*first);
+    resumed.clip_examples(*second);
     first->init(straight.slots(0));
-    for (int64_t t = 0; t < kStop; ++t) first->update({.step = t}, straight.slots(t));
+    for (int64_t t = 0; t < kStop; ++t) first->update(straight.args(t), straight.slots(t));
     second->init(resumed.slots(0));
     straight.read_params();
     for (const std::string& param : golden.names) resumed.param(param) = straight.param(param);
@@ -314,8 +348,8 @@ TEST(Optax, EveryCaseGoesOnBitForBit) {
                             static_cast<int64_t>(saved.bytes.size()));
     }
     for (int64_t t = kStop; t < kEnd; ++t) {
-      first->update({.step = t}, straight.slots(t));
-      second->update({.step = t}, resumed.slots(t));
+      first->update(straight.args(t), straight.slots(t));
+      second->update(resumed.args(t), resumed.slots(t));
     }
     for (Problem* problem : {&straight, &resumed}) problem->read_params();
     for (const std::string& param : golden.names)

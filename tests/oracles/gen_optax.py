@@ -5,7 +5,8 @@ Run with $ORACLE_ENVS/t/bin/python gen_optax.py --out DIR --seed N [--dims b]; $
 
 inputs.safetensors: param/<name>; grad/<name> with a first axis of updates.
 <case>.safetensors: param/<updates>/<name> after 1, 10 and all updates; state/<path> after all.
-cases.json: logical axes, and for each case its gin text, NaNs put into gradients, and `atol`: 8 times the largest difference that moving every input by
+cases.json: logical axes, and for each case its gin text, NaNs put into gradients, `examples`, if not 0 how many gradients, this update's and those of
+the next ones (from the first again after the last), are those of a batch's examples, and `atol`: 8 times the largest difference that moving every input by
 one unit in the last place makes, and 2e-6 of the largest value.
 schedules.json: gin text, steps, values.
 """
@@ -22,6 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from optax import contrib
 from flax import serialization, traverse_util
 from jestimator import amos, amos_helper
 from safetensors.numpy import save_file
@@ -40,8 +42,8 @@ def not_norm(tree):
   return paths(tree, lambda p: 'norm' not in p)
 
 
-def case(gin, make, nan=()):
-  return dict(gin=gin, make=make, nan=list(nan))
+def case(gin, make, nan=(), examples=0):
+  return dict(gin=gin, make=make, nan=list(nan), examples=examples)
 
 
 def optimizer(name, gin, make, **kw):
@@ -54,6 +56,7 @@ def chain(members, gin, make, **kw):
 
 
 RATE = ['learning_rate = 0.01']
+INJECT = 'OPTIMIZER = @optimizers.OptaxWrapper()\noptimizers.OptaxWrapper.optax_optimizer = @optax.inject_hyperparams()\n'
 ETA = {'.*norm.*': 1.0, '.*logits.*': 0.3, '.*': 0.05}
 ETA_GIN = ['eta_fn = @amos_helper.params_fn_from_assign_map()\n'
            f'amos_helper.params_fn_from_assign_map.assign_map = {ETA!r}']
@@ -83,6 +86,22 @@ CASES = {
         lambda: amos.amos(0.01, eta_fn=amos_helper.params_fn_from_assign_map(ETA), momentum=0.9, clip_value=0.5,
                           beta=0.98, extra_l2=0.01)),
     'noisy_sgd': optimizer('noisy_sgd', RATE + ['seed = 3'], lambda: optax.noisy_sgd(0.01, seed=3)),
+    'dpsgd': optimizer('dpsgd', RATE + ['l2_norm_clip = 0.5', 'noise_multiplier = 0.1', 'seed = 5'],
+                       lambda: contrib.dpsgd(0.01, 0.5, 0.1, 5), examples=3),
+    'dpsgd_momentum': optimizer(
+        'dpsgd', RATE + ['l2_norm_clip = 2.0', 'noise_multiplier = 0.02', 'seed = 1', 'momentum = 0.9', 'nesterov = True'],
+        lambda: contrib.dpsgd(0.01, 2.0, 0.02, 1, momentum=0.9, nesterov=True), examples=5),
+    'inject_hyperparams': case(
+        INJECT + 'optax.inject_hyperparams.inner_factory = @optax.adamw\noptax.inject_hyperparams.static_args = [\'mask\', \'eps\']\n'
+        f"optax.adamw.learning_rate = @optax.linear_schedule()\noptax.adamw.b1 = @b1/optax.linear_schedule()\noptax.adamw.mask = '{NORM}'\n"
+        'optax.adamw.weight_decay = 0.1\noptax.linear_schedule.init_value = 0.02\noptax.linear_schedule.end_value = 0.001\n'
+        'optax.linear_schedule.transition_steps = 50\nb1/optax.linear_schedule.init_value = 0.8\nb1/optax.linear_schedule.end_value = 0.95\n',
+        lambda: optax.inject_hyperparams(optax.adamw, static_args=['mask', 'eps'])(
+            learning_rate=optax.linear_schedule(0.02, 0.001, 50), b1=optax.linear_schedule(0.8, 0.95, 50),
+            weight_decay=0.1, mask=not_norm)),
+    'inject_integer': case(
+        INJECT + 'optax.inject_hyperparams.inner_factory = @optax.noisy_sgd\noptax.noisy_sgd.learning_rate = 0.01\noptax.noisy_sgd.seed = 3\n',
+        lambda: optax.inject_hyperparams(optax.noisy_sgd)(learning_rate=0.01, seed=3)),
     'adam_mu_bfloat16': optimizer('adam', RATE + ["mu_dtype = 'bfloat16'"],
                                   lambda: optax.adam(0.01, mu_dtype=jnp.bfloat16)),
     'adamw_mask': optimizer('adamw', RATE + ['weight_decay = 0.1', f"mask = '{NORM}'"],
@@ -187,7 +206,7 @@ def inputs(seed, dims):
   return params, grads, axes
 
 
-def run(make, params, grads, nan):
+def run(make, params, grads, nan, examples):
   """Parameters after each of the updates that are kept, and the state after all."""
   tx = make()
   tree = traverse_util.unflatten_dict({tuple(k.split('/')): jnp.asarray(v) for k, v in params.items()})
@@ -200,7 +219,7 @@ def run(make, params, grads, nan):
 
   out = {}
   for t in range(UPDATES):
-    g = {k: v[t].copy() for k, v in grads.items()}
+    g = {k: np.stack([v[(t + i) % UPDATES] for i in range(examples)]) if examples else v[t].copy() for k, v in grads.items()}
     if t in nan:
       g['encoder/layers_0/mlp/wi/kernel'][1, 2] = np.nan
     tree, state = update(tree, state, traverse_util.unflatten_dict({tuple(k.split('/')): jnp.asarray(v) for k, v in g.items()}))
@@ -238,11 +257,11 @@ def main():
   meta = dict(packages=dict(jax=jax.__version__, flax=flax.__version__, optax=optax.__version__), updates=UPDATES,
               param_axes=axes, nan_gradient=['encoder/layers_0/mlp/wi/kernel', 1, 2], cases={})
   for name, c in CASES.items():
-    want = run(c['make'], params, grads, c['nan'])
+    want = run(c['make'], params, grads, c['nan'], c['examples'])
     rng = np.random.default_rng(ns.seed + 1)
-    reruns = [run(c['make'], moved(params, rng), moved(grads, rng), c['nan']) for _ in range(3)]
+    reruns = [run(c['make'], moved(params, rng), moved(grads, rng), c['nan'], c['examples']) for _ in range(3)]
     save_file({k: np.ascontiguousarray(v) for k, v in want.items()}, os.path.join(ns.out, name + '.safetensors'))
-    meta['cases'][name] = dict(gin=c['gin'], nan=c['nan'], atol=atol(want, reruns))
+    meta['cases'][name] = dict(gin=c['gin'], nan=c['nan'], examples=c['examples'], atol=atol(want, reruns))
     os.chmod(os.path.join(ns.out, name + '.safetensors'), 0o644)
     print(name, max(meta['cases'][name]['atol'].values()))
   with open(os.path.join(ns.out, 'cases.json'), 'w') as f:

@@ -106,8 +106,10 @@ class StepBackend {
   void attend_self(size_t layer, const PackedAttention&) {
     const int64_t heads = run_.sizes.num_heads, units = run_.rows * heads;
     const int64_t begin = part_.begin(units), end = part_.end(units);
-    if (run_.sizes.multi_query) {
-      for (int64_t r = part_.begin(run_.rows); r < part_.end(run_.rows); ++r) append(layer, 0, r);
+    if (run_.sizes.shares_kv()) {
+      const int64_t kv_heads = run_.sizes.kv_heads(), kept = run_.rows * kv_heads;
+      for (int64_t u = part_.begin(kept); u < part_.end(kept); ++u)
+        append(layer, u % kv_heads, u / kv_heads);
       barrier_.wait();
     }
     for (const StepGroup& group : run_.step.groups) {
@@ -234,7 +236,7 @@ class StepBackend {
   void attend_row(size_t layer, int64_t head, int64_t r) {
     const StepRow& row = run_.row(r);
     const int64_t kv_head = run_.sizes.kv_head_of(head), d = run_.sizes.head_dim;
-    if (!run_.sizes.multi_query) append(layer, kv_head, r);
+    if (!run_.sizes.shares_kv()) append(layer, kv_head, r);
     float* query = run_.qkv.data() + r * run_.qkv_width + head * d;
     turn(query, r);
     attend_cache(query, attended(r, head),

@@ -196,7 +196,7 @@ Tensor GpuDecoder::queue_layers() {
   const LayerConfig& sizes = weights_->layer();
   const int64_t d = sizes.head_dim, joined = weights_->joined_kv(), kv = sizes.kv_width();
   // Heads that share keys and values find them at one place.
-  const auto head_stride = [&](int64_t apart) { return sizes.multi_query ? 0 : apart; };
+  const auto head_stride = [&](int64_t apart) { return sizes.kv_head_of(1) * apart; };
   const int64_t cache_length = s.options.max_length;
   const bool by_head = weights_->spec.decoder.cross_attention;
   const Tensor attended(Spec{{s.row, {axis::kJoinedKv, joined}}, weights_->dtype()});

@@ -24,19 +24,21 @@ Tensor columns(const Tensor& joined, int64_t first, int64_t width) {
   return some;
 }
 
-/// Keys or values of the one head that all share, for each of them: the op of attention knows no others.
-Tensor for_all_heads(const Tensor& one, const LayerConfig& sizes) {
-  if (!sizes.multi_query) return one;
-  Spec spec = one.spec();
+/// Keys or values that heads share, for each head its own: the op of attention knows no others.
+Tensor for_all_heads(const Tensor& shared, const LayerConfig& sizes) {
+  if (!sizes.shares_kv()) return shared;
+  Spec spec = shared.spec();
   spec.axes.back() = {axis::kJoinedKv, sizes.joined_kv()};
   const Tensor all(spec);
-  const int64_t bytes = sizes.head_dim * size_of(spec.dtype);
-  Device::current().copy({.to = all.raw(),
-                          .from = one.raw(),
-                          .bytes = bytes,
-                          .counts = {sizes.num_heads, one.bytes() / bytes},
-                          .to_strides = {bytes, sizes.num_heads * bytes},
-                          .from_strides = {0, bytes}});
+  const int64_t bytes = sizes.head_dim * size_of(spec.dtype), kept = sizes.kv_heads();
+  const int64_t group = sizes.num_heads / kept;
+  for (int64_t i = 0; i < kept; ++i)
+    Device::current().copy({.to = all.raw() + i * group * bytes,
+                            .from = shared.raw() + i * bytes,
+                            .bytes = bytes,
+                            .counts = {group, shared.bytes() / (kept * bytes)},
+                            .to_strides = {bytes, sizes.num_heads * bytes},
+                            .from_strides = {0, kept * bytes}});
   return all;
 }
 

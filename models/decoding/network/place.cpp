@@ -44,7 +44,7 @@ Place place_of(const LayerConfig& layer, const std::string& name) {
 }
 
 bool is_shared(const LayerConfig& layer, std::string_view projection) {
-  return layer.multi_query && projection != "query";
+  return layer.shares_kv() && projection != "query";
 }
 
 ParameterSource by_matrix(const ModelSpec& spec, const ParameterSource& parameters) {

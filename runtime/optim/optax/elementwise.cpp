@@ -70,9 +70,9 @@ void ArraysLikeParams::add_state(const std::string& prefix, std::vector<StateArr
 }
 
 void RunningElementwise::init(std::span<const ParamSlot> params) {
-  if (what_.counts) count_ = host_count();
-  slots_.assign(what_.slots.size(), {});
-  for (size_t s = 0; s < slots_.size(); ++s) slots_[s].init(params, what_.slots[s]);
+  if (what().counts) count_ = host_count();
+  slots_.assign(what().slots.size(), {});
+  for (size_t s = 0; s < slots_.size(); ++s) slots_[s].init(params, what().slots[s]);
 }
 
 void RunningElementwise::update(Updates& updates) {
@@ -80,9 +80,9 @@ void RunningElementwise::update(Updates& updates) {
   std::vector<RuleState> states(updates.params.size());
   for (size_t i = 0; i < states.size(); ++i) {
     states[i] = {state(0, i), state(1, i), !has_float_state()};
-    if (what_.factor) states[i].factor = what_.factor(updates.params[i]);
+    if (what().factor) states[i].factor = what().factor(updates.params[i]);
   }
-  updates.apply(what_.step(count()), states);
+  updates.apply(what().step(count()), states);
   count_up();
 }
 

@@ -83,9 +83,9 @@ class ArraysLikeParams {
   std::vector<MeshAxes> mesh_axes_;
 };
 
-class RunningElementwise final : public Running {
+class RunningElementwise final : public RunningAs<Elementwise> {
  public:
-  explicit RunningElementwise(const Elementwise& description) : what_(description) {}
+  using RunningAs::RunningAs;
   void init(std::span<const ParamSlot> params) override;
   void update(Updates& updates) override;
   void take_back() override;
@@ -93,7 +93,7 @@ class RunningElementwise final : public Running {
 
   template <typename T>
   const T* fuses() const {
-    return std::get_if<T>(&what_.fuses);
+    return std::get_if<T>(&what().fuses);
   }
   bool has_float_state() const { return slots_.empty() || !slots_[0].is_bf16(); }
   float* state(size_t slot, size_t i) const {
@@ -104,7 +104,6 @@ class RunningElementwise final : public Running {
   void count_up();
 
  private:
-  const Elementwise& what_;
   StateBuffer count_;  // absent (no buffer) in those that do not count
   std::vector<ArraysLikeParams> slots_;
 };

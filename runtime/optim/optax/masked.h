@@ -5,25 +5,30 @@
 
 namespace quintet {
 
+struct MaskedOptions {
+  TransformationPtr inner;
+  Mask mask;
+};
+
 /// The inner transformation, for some of the parameters.
-class RunningMasked final : public Running {
+class RunningMasked final : public RunningAs<MaskedOptions> {
  public:
-  struct Options {
-    TransformationPtr inner;
-    Mask mask;
-  };
-  explicit RunningMasked(const Options& options) : what_(options) {}
+  using RunningAs::RunningAs;
+  void rebind(const Transformation& like) override {
+    RunningAs::rebind(like);
+    inner_->rebind(*what().inner);
+  }
 
   void init(std::span<const ParamSlot> params) override {
     members_.clear();
     for (size_t i = 0; i < params.size(); ++i)
-      if (what_.mask.selects("/" + params[i].name)) members_.push_back(i);
+      if (what().mask.selects("/" + params[i].name)) members_.push_back(i);
     QT_CHECK(!members_.empty() || params.empty(),
              "{}: the mask selects none of the {} parameters (the first is /{}); correct its "
              "expression",
-             what_.mask.where.empty() ? "optax.masked" : what_.mask.where, params.size(),
+             what().mask.where.empty() ? "optax.masked" : what().mask.where, params.size(),
              params[0].name);
-    inner_ = what_.inner->start();
+    inner_ = what().inner->start();
     inner_->init(members_of(params));
   }
 
@@ -55,7 +60,6 @@ class RunningMasked final : public Running {
     for (const size_t i : members_) some.push_back(params[i]);
     return some;
   }
-  const Options& what_;
   RunningPtr inner_;
   std::vector<size_t> members_;  // indices of its parameters
 };

@@ -11,10 +11,9 @@ namespace {
 
 /// optax.scale_by_trust_ratio. Sums of squares of each parameter and of its gradient are taken over the ranks that
 /// hold its blocks.
-class RunningTrustRatio final : public Running {
+class RunningTrustRatio final : public RunningAs<TrustRatioOptions> {
  public:
-  explicit RunningTrustRatio(const TrustRatioOptions& o)
-      : rule_{f32(o.trust_coefficient), f32(o.min_norm), f32(o.eps)} {}
+  using RunningAs::RunningAs;
   void init(std::span<const ParamSlot>) override {}
 
   void update(Updates& updates) override {
@@ -24,7 +23,9 @@ class RunningTrustRatio final : public Running {
       measure_on_cpu(updates.args, slots, states);
     else
       measure_on_device(updates.args, slots, states);
-    updates.apply({rule_}, states);
+    updates.apply(
+        {rules::TrustRatio{f32(what().trust_coefficient), f32(what().min_norm), f32(what().eps)}},
+        states);
   }
 
   void simulate_sums(const UpdateArgs& args, std::span<const ParamSlot> params) const override {
@@ -77,7 +78,6 @@ class RunningTrustRatio final : public Running {
     for (size_t at = 0; at < order.size(); ++at) states[order[at]].squares = squares + 2 * at;
   }
 
-  rules::TrustRatio rule_;
   std::vector<double> squares_;
   Buffer memory_;
 };
@@ -101,7 +101,7 @@ void RunningClip::update(Updates& updates) {
     const double total = std::accumulate(squares.begin(), squares.end(), 0.0);
     updates.apply({.use = {.scale = scale(std::sqrt(total))}});
   } else {
-    updates.apply({.control = clip_.decide(updates.args, slots, max_norm_)});
+    updates.apply({.control = clip_.decide(updates.args, slots, max_norm())});
   }
 }
 

@@ -14,17 +14,16 @@ struct TrustRatioOptions {
 TransformationPtr scale_by_trust_ratio(const TrustRatioOptions& options = {});
 
 /// optax.clip_by_global_norm at work.
-class RunningClip final : public Running {
+class RunningClip final : public RunningAs<double> {
  public:
-  explicit RunningClip(double max_norm) : max_norm_(max_norm) {}
-  double max_norm() const { return max_norm_; }
-  float scale(double norm) const { return norm < max_norm_ ? 1.0f : f32(max_norm_ / norm); }
+  using RunningAs::RunningAs;
+  double max_norm() const { return what(); }
+  float scale(double norm) const { return norm < max_norm() ? 1.0f : f32(max_norm() / norm); }
   void init(std::span<const ParamSlot>) override {}
   void update(Updates& updates) override;
   void simulate_sums(const UpdateArgs& args, std::span<const ParamSlot> params) const override;
 
  private:
-  double max_norm_;
   DeviceClip clip_;
 };
 

@@ -106,6 +106,7 @@ class OptaxOptimizer final : public Optimizer {
   std::vector<StateArray> state() override;
   void take_back() override { running_->take_back(); }
   bool takes_not_finite() const override { return running_->takes_not_finite(); }
+  std::optional<double> example_clip() const override { return transformation_->example_clip(); }
 
  private:
   FusedStep fused_step(const UpdateArgs& args, std::span<const ParamSlot> params) const;
@@ -264,11 +265,16 @@ void OptaxOptimizer::simulate_sums(const UpdateArgs& args, std::span<const Param
                        fused_->global_norm != nullptr ? fused_->global_norm->max_norm() : 0);
 }
 
-class RunningChain final : public Running {
+class RunningChain final : public RunningAs<std::vector<TransformationPtr>> {
  public:
-  explicit RunningChain(const std::vector<TransformationPtr>& members) : what_(members) {}
+  using RunningAs::RunningAs;
+  void rebind(const Transformation& like) override {
+    RunningAs::rebind(like);
+    check_form(what().size() == members_.size());
+    for (size_t i = 0; i < members_.size(); ++i) members_[i]->rebind(*what()[i]);
+  }
   void init(std::span<const ParamSlot> params) override {
-    for (const TransformationPtr& member : what_) members_.push_back(member->start());
+    for (const TransformationPtr& member : what()) members_.push_back(member->start());
     for (const RunningPtr& member : members_) member->init(params);
   }
   void update(Updates& updates) override {
@@ -291,9 +297,11 @@ class RunningChain final : public Running {
   void add_leaves(std::vector<Running*>& leaves) override {
     for (const RunningPtr& member : members_) member->add_leaves(leaves);
   }
+  static std::optional<double> example_clip(const std::vector<TransformationPtr>& members) {
+    return members.empty() ? std::nullopt : members[0]->example_clip();
+  }
 
  private:
-  const std::vector<TransformationPtr>& what_;
   std::vector<RunningPtr> members_;
 };
 
@@ -323,9 +331,27 @@ StateArray state_of(const std::string& name, const StateBuffer& count) {
   return {name, {}, count.view, count.device};
 }
 
+void check_form(bool same) {
+  QT_CHECK(same,
+           "optax.inject_hyperparams: a number makes another transformation of inner_factory; name "
+           "its parameter in "
+           "static_args");
+}
+
+void check_inner(const TransformationPtr& inner, const char* outer) {
+  QT_CHECK(inner != nullptr, "{} is None", outer);
+  QT_CHECK(!inner->example_clip(),
+           "{}: a transformation that clips the gradient of each example is the first of a chain "
+           "and inside no other, as "
+           "it makes the gradient of the batch",
+           outer);
+}
+
 TransformationPtr chain(std::vector<TransformationPtr> transformations) {
-  for (const auto& member : transformations)
-    QT_CHECK(member != nullptr, "chain: a transformation is None");
+  for (size_t i = 0; i < transformations.size(); ++i) {
+    if (i > 0) check_inner(transformations[i], "chain: a transformation");
+    QT_CHECK(transformations[i] != nullptr, "chain: a transformation is None");
+  }
   return transformation<RunningChain>(std::move(transformations));
 }
 

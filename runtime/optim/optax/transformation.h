@@ -35,9 +35,13 @@ struct Updates {
   std::vector<ParamSlot> slots();
 };
 
+class Transformation;
+
 class Running {
  public:
   virtual ~Running() = default;
+  /// From here on it runs as `like`, which differs from what started it in numbers alone and outlives it.
+  virtual void rebind(const Transformation& like) = 0;
   virtual void init(std::span<const ParamSlot> params) = 0;
   virtual void update(Updates& updates) = 0;
   /// The last update was skipped on the device: what it counted on the host is as before.
@@ -57,15 +61,50 @@ class Transformation {
   virtual ~Transformation() = default;
   /// Lives no longer than the description.
   virtual RunningPtr start() const = 0;
+  /// Optimizer::example_clip.
+  virtual std::optional<double> example_clip() const { return std::nullopt; }
+};
+/// Throws a usage error unless `inner` is there and takes gradients of whole batches, as what stands inside `outer` gets.
+void check_inner(const TransformationPtr& inner, const char* outer);
+
+/// Throws a usage error unless what is to take a transformation's place has its form.
+void check_form(bool same);
+
+template <typename Options>
+struct Described : Transformation {
+  Options options;
+  explicit Described(Options o) : options(std::move(o)) {}
+};
+
+/// One at work that is described by `Options`.
+template <typename Options>
+class RunningAs : public Running {
+ public:
+  explicit RunningAs(const Options& options) : what_(&options) {}
+  void rebind(const Transformation& like) override {
+    const auto* same = dynamic_cast<const Described<Options>*>(&like);
+    check_form(same != nullptr);
+    what_ = &same->options;
+  }
+
+ protected:
+  const Options& what() const { return *what_; }
+
+ private:
+  const Options* what_;
 };
 
 /// A transformation from a class of Running that is made of `Options`.
 template <typename R, typename Options>
 TransformationPtr transformation(Options options) {
-  struct Description final : Transformation {
-    Options options;
-    explicit Description(Options o) : options(std::move(o)) {}
-    RunningPtr start() const override { return std::make_unique<R>(options); }
+  struct Description final : Described<Options> {
+    using Described<Options>::Described;
+    RunningPtr start() const override { return std::make_unique<R>(this->options); }
+    std::optional<double> example_clip() const override {
+      if constexpr (requires { R::example_clip(this->options); })
+        return R::example_clip(this->options);
+      return std::nullopt;
+    }
   };
   return std::make_shared<const Description>(std::move(options));
 }

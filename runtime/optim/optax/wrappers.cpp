@@ -10,18 +10,24 @@
 namespace quintet {
 namespace {
 
-/// A masked transformation for each label.
-class RunningLabelled final : public Running {
- public:
-  struct Options {
-    std::vector<std::pair<std::string, TransformationPtr>> transforms;
-    Labels labels;
-    std::vector<std::pair<PathPattern, std::string>> rules;
-    std::vector<TransformationPtr> masked;  // of each label
-  };
-  explicit RunningLabelled(const Options& options) : what_(options) {}
+struct LabelledOptions {
+  std::vector<std::pair<std::string, TransformationPtr>> transforms;
+  Labels labels;
+  std::vector<std::pair<PathPattern, std::string>> rules;
+  std::vector<TransformationPtr> masked;  // of each label
+};
 
-  static const std::string* label_of(const Options& o, const std::string& path) {
+/// A masked transformation for each label.
+class RunningLabelled final : public RunningAs<LabelledOptions> {
+ public:
+  using RunningAs::RunningAs;
+  void rebind(const Transformation& like) override {
+    RunningAs::rebind(like);
+    check_form(what().masked.size() == groups_.size());
+    for (size_t i = 0; i < groups_.size(); ++i) groups_[i]->rebind(*what().masked[i]);
+  }
+
+  static const std::string* label_of(const LabelledOptions& o, const std::string& path) {
     for (const auto& [pattern, label] : o.rules)
       if (pattern.found_in(path)) return &label;
     return nullptr;
@@ -30,7 +36,7 @@ class RunningLabelled final : public Running {
   void init(std::span<const ParamSlot> params) override {
     check(params);
     groups_.clear();
-    for (const TransformationPtr& group : what_.masked) {
+    for (const TransformationPtr& group : what().masked) {
       groups_.push_back(group->start());
       groups_.back()->init(params);
     }
@@ -43,7 +49,7 @@ class RunningLabelled final : public Running {
   }
   void add_state(const std::string& prefix, std::vector<StateArray>& arrays) const override {
     for (size_t i = 0; i < groups_.size(); ++i)
-      groups_[i]->add_state(fmt::format("{}inner_states/{}/", prefix, what_.transforms[i].first),
+      groups_[i]->add_state(fmt::format("{}inner_states/{}/", prefix, what().transforms[i].first),
                             arrays);
   }
   void simulate_sums(const UpdateArgs& args, std::span<const ParamSlot> params) const override {
@@ -53,35 +59,38 @@ class RunningLabelled final : public Running {
  private:
   void check(std::span<const ParamSlot> params) const {
     for (const ParamSlot& slot : params)
-      QT_CHECK(label_of(what_, "/" + slot.name) != nullptr,
+      QT_CHECK(label_of(what(), "/" + slot.name) != nullptr,
                "{}: no expression is found in the path /{}; add one for the rest, such as '.*'",
-               what_.labels.where, slot.name);
-    for (const auto& [pattern, label] : what_.rules)
+               what().labels.where, slot.name);
+    for (const auto& [pattern, label] : what().rules)
       QT_CHECK(params.empty() || std::ranges::any_of(params,
                                                      [&](const ParamSlot& slot) {
                                                        return pattern.found_in("/" + slot.name);
                                                      }),
                "{}: '{}' is found in none of the {} parameters' paths (the first is /{}); correct "
                "or delete it",
-               what_.labels.where, pattern.expression(), params.size(), params[0].name);
+               what().labels.where, pattern.expression(), params.size(), params[0].name);
   }
-  const Options& what_;
   std::vector<RunningPtr> groups_;
 };
 
-class RunningMultiSteps final : public Running {
+struct AccumulatedOptions : MultiStepsOptions {
+  TransformationPtr inner{};
+};
+
+class RunningMultiSteps final : public RunningAs<AccumulatedOptions> {
  public:
-  struct Options {
-    TransformationPtr inner;
-    MultiStepsOptions steps;
-  };
-  explicit RunningMultiSteps(const Options& options) : what_(options) {}
+  using RunningAs::RunningAs;
+  void rebind(const Transformation& like) override {
+    RunningAs::rebind(like);
+    inner_->rebind(*what().inner);
+  }
 
   void init(std::span<const ParamSlot> params) override {
     mini_step_ = host_count();
     gradient_step_ = host_count();
     sums_.init(params, {.name = "acc_grads"});
-    inner_ = what_.inner->start();
+    inner_ = what().inner->start();
     inner_->init(params);
   }
 
@@ -90,9 +99,8 @@ class RunningMultiSteps final : public Running {
     emitted_ = count >= every_k();
     std::vector<RuleState> states(updates.params.size());
     for (size_t i = 0; i < states.size(); ++i) states[i].first = sums_.pointer(i);
-    updates.apply(
-        {rules::Accumulate{static_cast<float>(count), what_.steps.use_grad_mean, emitted_}},
-        states);
+    updates.apply({rules::Accumulate{static_cast<float>(count), what().use_grad_mean, emitted_}},
+                  states);
     before_ = mini_step_.count();
     mini_step_.count() = emitted_ ? 0 : count;
     if (!emitted_) return;
@@ -118,10 +126,9 @@ class RunningMultiSteps final : public Running {
 
  private:
   int64_t every_k() const {
-    if (const auto* k = std::get_if<int64_t>(&what_.steps.every_k)) return *k;
-    return static_cast<int64_t>(std::get<Schedule>(what_.steps.every_k)(gradient_step_.count()));
+    if (const auto* k = std::get_if<int64_t>(&what().every_k)) return *k;
+    return static_cast<int64_t>(std::get<Schedule>(what().every_k)(gradient_step_.count()));
   }
-  const Options& what_;
   RunningPtr inner_;
   StateBuffer mini_step_, gradient_step_;
   ArraysLikeParams sums_;
@@ -129,20 +136,25 @@ class RunningMultiSteps final : public Running {
   bool emitted_ = false;
 };
 
-class RunningIfFinite final : public Running {
+struct IfFiniteOptions {
+  TransformationPtr inner;
+  int64_t max_consecutive_errors;
+};
+
+class RunningIfFinite final : public RunningAs<IfFiniteOptions> {
  public:
-  struct Options {
-    TransformationPtr inner;
-    int64_t max_consecutive_errors;
-  };
-  explicit RunningIfFinite(const Options& options) : what_(options) {}
+  using RunningAs::RunningAs;
+  void rebind(const Transformation& like) override {
+    RunningAs::rebind(like);
+    inner_->rebind(*what().inner);
+  }
 
   void init(std::span<const ParamSlot> params) override {
     in_a_row_ = host_count();
     total_ = host_count();
     last_finite_ = zero_state(DType::boolean, {}, Device::cpu());
     last_finite() = 1;
-    inner_ = what_.inner->start();
+    inner_ = what().inner->start();
     inner_->init(params);
   }
 
@@ -154,7 +166,7 @@ class RunningIfFinite final : public Running {
     last_finite() = finite ? 1 : 0;
     in_a_row_.count() = finite ? 0 : in_a_row_.count() + 1;
     if (!finite) ++total_.count();
-    updated_ = finite || in_a_row_.count() > what_.max_consecutive_errors;
+    updated_ = finite || in_a_row_.count() > what().max_consecutive_errors;
     if (updated_)
       inner_->update(updates);
     else
@@ -181,7 +193,6 @@ class RunningIfFinite final : public Running {
 
  private:
   uint8_t& last_finite() const { return *static_cast<uint8_t*>(last_finite_.view.pointer); }
-  const Options& what_;
   RunningPtr inner_;
   StateBuffer in_a_row_, total_, last_finite_;
   struct {
@@ -191,10 +202,11 @@ class RunningIfFinite final : public Running {
   bool updated_ = false;
 };
 
-class RunningZeroNans final : public Running {
+struct ZeroNansOptions {};
+
+class RunningZeroNans final : public RunningAs<ZeroNansOptions> {
  public:
-  struct Options {};
-  explicit RunningZeroNans(const Options&) {}
+  using RunningAs::RunningAs;
 
   void init(std::span<const ParamSlot> params) override {
     const int64_t count[] = {std::ssize(params)};
@@ -235,14 +247,14 @@ Mask mask_of(const std::string& expression) {
 }
 
 TransformationPtr masked(TransformationPtr inner, const Mask& mask) {
-  QT_CHECK(inner != nullptr, "optax.masked: inner is None");
+  check_inner(inner, "optax.masked: inner");
   if (!mask.selects) return masked(std::move(inner), mask_of(""));
-  return transformation<RunningMasked>(RunningMasked::Options{std::move(inner), mask});
+  return transformation<RunningMasked>(MaskedOptions{std::move(inner), mask});
 }
 
 TransformationPtr multi_transform(std::vector<std::pair<std::string, TransformationPtr>> transforms,
                                   Labels labels) {
-  RunningLabelled::Options o{std::move(transforms), std::move(labels), {}, {}};
+  LabelledOptions o{std::move(transforms), std::move(labels), {}, {}};
   for (const auto& [expression, label] : o.labels.rules) {
     QT_CHECK(std::ranges::any_of(o.transforms, [&](const auto& t) { return t.first == label; }),
              "{}: '{}' gives the label '{}', for which transforms has no transformation",
@@ -265,21 +277,18 @@ TransformationPtr set_to_zero() {
 }
 
 TransformationPtr multi_steps(TransformationPtr inner, const MultiStepsOptions& options) {
-  QT_CHECK(inner != nullptr, "optax.MultiSteps: opt is None");
+  check_inner(inner, "optax.MultiSteps: opt");
   const auto* k = std::get_if<int64_t>(&options.every_k);
   QT_CHECK(k == nullptr || *k > 0, "optax.MultiSteps: every_k_schedule must be positive, got {}",
            *k);
-  return transformation<RunningMultiSteps>(RunningMultiSteps::Options{std::move(inner), options});
+  return transformation<RunningMultiSteps>(AccumulatedOptions{options, std::move(inner)});
 }
 
 TransformationPtr apply_if_finite(TransformationPtr inner, int64_t max_consecutive_errors) {
-  QT_CHECK(inner != nullptr, "optax.apply_if_finite: inner is None");
-  return transformation<RunningIfFinite>(
-      RunningIfFinite::Options{std::move(inner), max_consecutive_errors});
+  check_inner(inner, "optax.apply_if_finite: inner");
+  return transformation<RunningIfFinite>(IfFiniteOptions{std::move(inner), max_consecutive_errors});
 }
 
-TransformationPtr zero_nans() {
-  return transformation<RunningZeroNans>(RunningZeroNans::Options{});
-}
+TransformationPtr zero_nans() { return transformation<RunningZeroNans>(ZeroNansOptions{}); }
 
 }  // namespace quintet
