@@ -11,6 +11,7 @@
 #include "kernels/fp8/fp8.h"
 #include "kernels/kernel.h"
 #include "kernels/logits/sample_rows.h"
+#include "kernels/optimizers/amos_cells.h"
 #include "kernels/optimizers/gpu_arrays.h"
 #include "kernels/rotary/rotary.h"
 #include "runtime/base/threefry.h"
@@ -34,6 +35,9 @@ struct GpuKernels {
                      const cpu::GradientUse& use, const UpdateControl* control, Stream stream);
   void (*update_rules)(std::span<const RuleArrays> arrays, std::span<const RuleStep> steps,
                        Stream stream);
+  void (*sum_amos_cells)(std::span<const AmosCells> arrays, Stream stream);
+  void (*update_amos_cells)(std::span<const AmosCells> arrays, const rules::Amos& rule,
+                            const UpdateControl* control, Stream stream);
   void (*update_adafactor)(std::span<const AdafactorGpuArray> arrays, const AdafactorStep& step,
                            const UpdateControl* control, const ExchangeSums& exchange,
                            Stream stream);

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "kernels/kernel.h"
+#include "kernels/optimizers/amos_cells.h"
 #include "kernels/optimizers/gpu_arrays.h"
 #include "kernels/simt/target.h"
 
@@ -25,6 +26,11 @@ void update_sgd_gpu(std::span<const UpdateArrays> arrays, const cpu::SgdStep& st
 /// parameters are read once. Nothing happens where the control of one of them skips.
 void update_rules_gpu(std::span<const RuleArrays> arrays, std::span<const RuleStep> steps,
                       Stream stream);
+
+/// The two passes of amos_cells.h.
+void sum_amos_cells_gpu(std::span<const AmosCells> arrays, Stream stream);
+void update_amos_cells_gpu(std::span<const AmosCells> arrays, const rules::Amos& rule,
+                           const UpdateControl* control, Stream stream);
 
 /// statistics[i] of arrays[i], and statistics[arrays.size()] of all: its squares are the sum in the
 /// order of the arrays; squares[i], unless null, the same as statistics[i].squares. In device memory.

@@ -220,15 +220,22 @@ struct Amos {
   float beta, one_minus_beta, correction;  // 1 - beta^t
   float rate, rate_squared, c_root, d_coef, extra_l2, epsilon;
   static constexpr int kStates = 2;
+  struct Step {
+    float slower, decay, rate;  // the update: slower * (decay * param - rate * gradient)
+  };
+  /// Of numbers that share v and b: `square` is the mean of their gradients' squares.
+  QT_RULE Step step(float square, float eta, float& v, float& b) const {
+    v = v * beta + square * one_minus_beta;
+    const float inverse = correction / (v > epsilon ? v : epsilon);
+    const float gamma = inverse_root(1.0f + c_root * b) * rate_squared * inverse * square;
+    const float initial = rate * eta;
+    const float slower = 1.0f / (1.0f + d_coef * std::sqrt(initial) * b);
+    b = b + gamma * (1.0f + b);
+    return {slower, -0.5f * gamma - extra_l2, initial * std::sqrt(inverse)};
+  }
   QT_RULE void operator()(float& g, Number& x) const {
-    const float square = g * g;
-    x.first = x.first * beta + square * one_minus_beta;
-    const float inverse = correction / (x.first > epsilon ? x.first : epsilon);
-    const float gamma = inverse_root(1.0f + c_root * x.second) * rate_squared * inverse * square;
-    const float initial = rate * x.factor;
-    const float slower = 1.0f / (1.0f + d_coef * std::sqrt(initial) * x.second);
-    g = slower * ((-0.5f * gamma - extra_l2) * x.param - initial * std::sqrt(inverse) * g);
-    x.second = x.second + gamma * (1.0f + x.second);
+    const Step s = step(g * g, x.factor, x.first, x.second);
+    g = s.slower * (s.decay * x.param - s.rate * g);
   }
 };
 

@@ -58,6 +58,8 @@ const GpuKernels& AbstractDevice::kernels() const {
                                     .update_lion = kNothing,
                                     .update_sgd = kNothing,
                                     .update_rules = kNothing,
+                                    .sum_amos_cells = kNothing,
+                                    .update_amos_cells = kNothing,
                                     .update_adafactor = kNothing,
                                     .measure_arrays = kNothing,
                                     .summarize_gradients = kNothing,

@@ -4,6 +4,7 @@
 
 #include "runtime/gin/registry/registry.h"
 #include "runtime/optim/checked_rate.h"
+#include "runtime/optim/optax/amos.h"
 #include "runtime/optim/optax/moments.h"
 #include "runtime/optim/optax/noise.h"
 
@@ -229,6 +230,7 @@ void add_layerwise_optimizers(Registry& r) {
   Both<A>(r, "amos", amos, "jestimator.amos.")
       .required("learning_rate", &A::learning_rate)
       .required("eta_fn", &A::eta_fn)
+      .arg("shape_fn", &A::shape_fn)
       .arg("beta", &A::beta)
       .arg("momentum", &A::momentum)
       .arg("clip_value", &A::clip_value)
@@ -354,34 +356,6 @@ void add_wrappers(Registry& r) {
   r.add_function("t5x.optimizers.OptaxWrapper", optax_optimizer, {{"optax_optimizer"}});
 }
 
-/// The number of the first expression that a path begins with a match of.
-ParamNumber numbers_from(const Arguments& a) {
-  QT_CHECK(!a.get<bool>("eval_str_value"),
-           "{}: only False is supported: write numbers instead of expressions",
-           a.where("eval_str_value").text);
-  const auto given = a.get<std::vector<std::pair<std::string, double>>>("assign_map");
-  std::vector<std::pair<PathPattern, double>> rules;
-  for (const auto& [expression, number] : given)
-    rules.emplace_back(PathPattern("^(?:" + expression + ")"), number);
-  return [rules, where = a.where("assign_map").text](const std::string& path,
-                                                     const std::vector<int64_t>&) {
-    for (const auto& [pattern, number] : rules)
-      if (pattern.found_in(path)) return number;
-    fail(ExitCode::kUsage, "{}: no rule matches parameter {}; add one, e.g. '.*' at the end", where,
-         path);
-  };
-}
-
-void add_amos_helper(Registry& r) {
-  r.add("jestimator.amos_helper.params_fn_from_assign_map",
-        {{"assign_map"}, {"name_sep", "/"}, {"eval_str_value", false}},
-        [](const Arguments& a) -> Value {
-          QT_CHECK(a.get<std::string>("name_sep") == "/", "{}: only '/' is supported",
-                   a.where("name_sep").text);
-          return gin::to_value(numbers_from(a));
-        });
-}
-
 }  // namespace
 
 void register_optax(Registry& registry) {
@@ -392,7 +366,7 @@ void register_optax(Registry& registry) {
   add_moments(registry);
   add_noises(registry);
   add_wrappers(registry);
-  add_amos_helper(registry);
+  register_amos_helper(registry);
   register_inject_hyperparams(registry);
 }
 

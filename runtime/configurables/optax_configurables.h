@@ -6,7 +6,7 @@
 #include "runtime/gin/registry/convert.h"
 #include "runtime/optim/hparam_map.h"
 #include "runtime/optim/multi_optimizer.h"
-#include "runtime/optim/optax/optax.h"
+#include "runtime/optim/optax/amos.h"
 
 namespace quintet::gin {
 class Registry;
@@ -20,6 +20,8 @@ struct HParamRules {
 };
 
 void register_optax(gin::Registry& registry);
+/// jestimator.amos_helper's functions of a parameter's path and shape.
+void register_amos_helper(gin::Registry& registry);
 /// optax.inject_hyperparams.
 void register_inject_hyperparams(gin::Registry& registry);
 /// Schedules, T5X's too.
@@ -32,6 +34,20 @@ struct Convert<ScalarOrSchedule> {
   static std::string expected() { return "a number or a schedule"; }
   static ScalarOrSchedule from(const Value& value, const Where& where);
   static Value to(ScalarOrSchedule) { return {}; }
+};
+
+/// What amos_helper.params_fn_from_assign_map makes: numbers for eta_fn, tuples for shape_fn, of which None is absent.
+template <>
+struct Convert<ParamNumber> {
+  static std::string expected() { return "@amos_helper.params_fn_from_assign_map()"; }
+  static ParamNumber from(const Value& value, const Where& where);
+  static Value to(ParamNumber) { return {}; }
+};
+template <>
+struct Convert<ParamShape> {
+  static std::string expected() { return "None or @amos_helper.params_fn_from_assign_map()"; }
+  static ParamShape from(const Value& value, const Where& where);
+  static Value to(ParamShape) { return {}; }
 };
 
 /// Of moments: None is float32.

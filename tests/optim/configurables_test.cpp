@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/configurables/optimizer_configurables.h"
+#include "runtime/configurables/shape_expression.h"
 #include "runtime/gin/config.h"
 #include "runtime/optim/adafactor/adafactor.h"
 #include "runtime/optim/optax/optax.h"
@@ -220,6 +221,61 @@ optax.sgd.learning_rate = 0.5
     if (array.name == "hyperparams/learning_rate") *array.view.data<float>() = 0.25F;
   optimizer->update({}, slots);
   EXPECT_EQ(param, (std::vector<float>{0.75F, 1.75F}));
+}
+
+TEST(ShapeExpression, IsPythons) {
+  const std::vector<int64_t> shape{4, 6, 10};
+  const auto number = [&](const char* text) {
+    return std::get<double>(evaluate_shape_expression(text, shape, "test.gin:1"));
+  };
+  const auto tuple = [&](const char* text) {
+    return std::get<std::vector<int64_t>>(evaluate_shape_expression(text, shape, "test.gin:1"));
+  };
+  using Tuple = std::vector<int64_t>;
+  EXPECT_EQ(number("1 + 2 * 3 - 4 / 8"), 6.5);
+  EXPECT_EQ(number("-2 ** 2"), -4);
+  EXPECT_EQ(number("2 ** -1 * (3 + 1)"), 2);
+  EXPECT_EQ(number("-7 // 2 + -7 % 4"), -3);
+  EXPECT_EQ(number("SHAPE[-1] * 1e-1"), 1);
+  EXPECT_EQ(number("sqrt(prod(SHAPE[:-1]) + pow(1, 3))"), 5);
+  EXPECT_EQ(number("max(SHAPE) + sum(SHAPE[1:]) + abs(-1)"), 27);
+  EXPECT_EQ(tuple("()"), Tuple{});
+  EXPECT_EQ(tuple("(3,)"), Tuple{3});
+  EXPECT_EQ(tuple("(1, SHAPE[1], 1)"), (Tuple{1, 6, 1}));
+  EXPECT_EQ(tuple("SHAPE[:1] + (1,) * 2"), (Tuple{4, 1, 1}));
+  EXPECT_EQ(tuple("SHAPE[::2]"), (Tuple{4, 10}));
+  EXPECT_EQ(tuple("SHAPE[-9:9]"), shape);
+  for (const char* wrong :
+       {"", "1 +", "SHAPE[3]", "SHAPE[-4]", "SHAPE[0.5]", "nothing(1)", "(1, 0.5)", "SHAPE + 1",
+        "1 2", "sqrt SHAPE", "max(())", "SHAPE[", "(", ".", "SHAPE[::0]"})
+    EXPECT_THROW(evaluate_shape_expression(wrong, shape, "test.gin:1"), Error) << wrong;
+}
+
+TEST_F(OptimConfigurables, StatesOfAmosThatDoNotFitNameTheParameter) {
+  const auto message = [&](const std::string& shape) -> std::string {
+    try {
+      state_names(evaluate<OptimizerPtr>(
+          "VALUE = @optimizers.amos()\noptimizers.amos.learning_rate = 0.1\n"
+          "optimizers.amos.eta_fn = @eta/amos_helper.params_fn_from_assign_map()\n"
+          "eta/amos_helper.params_fn_from_assign_map.assign_map = {'.*': 1.0}\n"
+          "optimizers.amos.shape_fn = @amos_helper.params_fn_from_assign_map()\n"
+          "amos_helper.params_fn_from_assign_map.eval_str_value = True\n"
+          "amos_helper.params_fn_from_assign_map.assign_map = {'norm': '()', 'mlp': " +
+          shape + "}\n"));
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(message("(200, 1)"), "no error");
+  EXPECT_NE(
+      message("(100, 300)")
+          .find("parameter mlp/kernel has the shape (200, 300), its states cannot have (100, 300)"),
+      std::string::npos);
+  EXPECT_NE(message("'SHAPE[1:]'").find("its states cannot have (300)"), std::string::npos);
+  EXPECT_NE(message("1.0").find("a tuple is wanted, found a number"), std::string::npos);
+  EXPECT_NE(message("'SHAPE[2]'").find("'SHAPE[2]' is not understood from character 8 on"),
+            std::string::npos);
 }
 
 TEST_F(OptimConfigurables, WhatCannotBeIsRefusedByName) {

@@ -60,6 +60,8 @@ INJECT = 'OPTIMIZER = @optimizers.OptaxWrapper()\noptimizers.OptaxWrapper.optax_
 ETA = {'.*norm.*': 1.0, '.*logits.*': 0.3, '.*': 0.05}
 ETA_GIN = ['eta_fn = @amos_helper.params_fn_from_assign_map()\n'
            f'amos_helper.params_fn_from_assign_map.assign_map = {ETA!r}']
+ETA_OF_SHAPE = {'.*kernel': 'sqrt(1 / prod(SHAPE[:-1]))', '.*': 0.1}
+SHAPES = {'.*mlp.*kernel': '(1,) + SHAPE[1:]', '.*kernel': '(SHAPE[0], 1)', '.*embedding': (1, 1), '.*bias': 'SHAPE', '.*': '()'}
 SGD = 'optax.sgd.learning_rate = 0.1\n'
 ADAM = 'optax.adam.learning_rate = 0.01\n'
 CASES = {
@@ -85,6 +87,14 @@ CASES = {
         'amos', RATE + ETA_GIN + ['momentum = 0.9', 'clip_value = 0.5', 'beta = 0.98', 'extra_l2 = 0.01'],
         lambda: amos.amos(0.01, eta_fn=amos_helper.params_fn_from_assign_map(ETA), momentum=0.9, clip_value=0.5,
                           beta=0.98, extra_l2=0.01)),
+    'amos_shapes': optimizer(
+        'amos', RATE + ['eta_fn = @amos_helper.params_fn_from_assign_map()\n'
+                        f'amos_helper.params_fn_from_assign_map.assign_map = {ETA_OF_SHAPE!r}\n'
+                        'amos_helper.params_fn_from_assign_map.eval_str_value = True\n'
+                        f'shapes/amos_helper.params_fn_from_assign_map.assign_map = {SHAPES!r}',
+                        'shape_fn = @shapes/amos_helper.params_fn_from_assign_map()'],
+        lambda: amos.amos(0.01, eta_fn=amos_helper.params_fn_from_assign_map(ETA_OF_SHAPE, eval_str_value=True),
+                          shape_fn=amos_helper.params_fn_from_assign_map(SHAPES, eval_str_value=True))),
     'noisy_sgd': optimizer('noisy_sgd', RATE + ['seed = 3'], lambda: optax.noisy_sgd(0.01, seed=3)),
     'dpsgd': optimizer('dpsgd', RATE + ['l2_norm_clip = 0.5', 'noise_multiplier = 0.1', 'seed = 5'],
                        lambda: contrib.dpsgd(0.01, 0.5, 0.1, 5), examples=3),

@@ -183,38 +183,4 @@ inline TransformationPtr fromage(const FromageOptions& o) {
                 add_decayed_weights(static_cast<double>(shrink - 1.0f))});
 }
 
-/// A number for each parameter by its path and global shape.
-using ParamNumber =
-    std::function<double(const std::string& path, const std::vector<int64_t>& shape)>;
-struct AmosOptions {
-  ScalarOrSchedule learning_rate = 0.0;
-  ParamNumber eta_fn{};
-  double beta = 0.999, extra_l2 = 0.0, d_coef = 0.25, c_coef = 0.25, epsilon = 0x1p-125;
-};
-inline TransformationPtr scale_by_amos(const AmosOptions& o) {
-  check_rate(o.beta, "scale_by_amos: beta");
-  const auto step = [=](int32_t count) {
-    const float rate = value_at(o.learning_rate, count + 1);
-    return RuleStep{rules::Amos{
-        f32(o.beta), f32(1 - o.beta), 1.0f / bias_correction(o.beta, count + 1), rate, rate * rate,
-        f32(o.c_coef) * std::sqrt(rate), f32(o.d_coef), f32(o.extra_l2), f32(o.epsilon)}};
-  };
-  const auto eta = [=](const ParamSlot& slot) {
-    std::vector<int64_t> shape;
-    for (const Axis& axis : slot.axes) shape.push_back(axis.size);
-    return f32(o.eta_fn(slot.name, shape));
-  };
-  return elementwise({.slots = {{"v"}, {"b"}}, .counts = true, .step = step, .factor = eta});
-}
-struct AmosOptimizerOptions : AmosOptions {
-  std::optional<double> momentum{}, clip_value{};
-};
-inline TransformationPtr amos(const AmosOptimizerOptions& o) {
-  std::vector<TransformationPtr> members;
-  if (o.clip_value.value_or(0) > 0) members.push_back(clip(*o.clip_value));
-  members.push_back(scale_by_amos(o));
-  if (o.momentum.value_or(0) > 0) members.push_back(ema({.decay = *o.momentum, .debias = false}));
-  return members.size() == 1 ? members[0] : chain(members);
-}
-
 }  // namespace quintet
