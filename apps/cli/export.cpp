@@ -41,6 +41,7 @@ int run_export(std::span<char* const> args) {
                   "quintet export /tmp/numbers --output=/tmp/numbers.safetensors\n"
                   "quintet export /tmp/numbers --output=/tmp/small.safetensors --quantize=int8\n"
                   "quintet serve --model /tmp/small.safetensors\n"
+                  "quintet export /tmp/numbers --output=/tmp/numbers.onnx --format=onnx\n"
                   "quintet export --gin_file=my_export.gin");
   flags.add_to(cli.app());
   describe_gin_flags(cli.app(), "instead of MODEL: a gin file with export_lib.save");

@@ -9,7 +9,7 @@ import e2e
 from e2e import ROOT, quintet, tiny
 
 KINDS = pathlib.Path(os.environ.get("QUINTET_FIXTURES", ROOT / "tests" / "fixtures")) / "huggingface"
-INPUTS = [[5, 9, 1], [7, 1], [90, 91, 92, 93, 94, 95, 80, 1]]
+INPUTS = [[5, 9, 1], [7, 1], [90, 91, 92, 93, 94, 95, 80, 1], [*range(2, 90), *range(3, 90), 1]]
 FLAXFORMER = """
 from __gin__ import dynamic_registration
 from flaxformer.architectures.t5 import parallel_fused_decoder
@@ -188,6 +188,12 @@ def test_the_ids_of_generate(folder):
     assert rounded.stat().st_size < 0.7 * (folder / "run.onnx").stat().st_size
     quintet("export", folder / "run", f"--output={folder}/rounded.safetensors", "--dtype=bfloat16")
     assert exported(folder / "rounded.safetensors", folder / "again.onnx", "--name=run").read_bytes() == rounded.read_bytes()
+
+
+def test_an_adapter_is_merged(folder):
+    model, adapter = KINDS / "byt5", f"--adapter={KINDS.parent / 'lora' / 'byt5'}"
+    want = generated(model, adapter)
+    assert onnx_ids(exported(model, folder / "merged.onnx", adapter), 8, INPUTS) == want != generated(model), want
 
 
 def test_weights_in_fewer_bits(folder):
