@@ -22,10 +22,14 @@ class StepKeys {
   /// Children are remembered and kernels that are launched take them from memory.
   using Recording = ContextMember<&ExecutionContext::keys>;
   /// A place in the network, as Flax's keys of modules go: of a scanned stack, each layer has its own split of the step's.
+  /// Without an id: that which ids are folded into.
   struct Place {
-    uint32_t id;
+    std::optional<uint32_t> id;
     std::optional<uint32_t> layer = {};
-    Key key(Key step) const { return fold_in(layer ? split_at(step, *layer) : step, id); }
+    Key key(Key step) const {
+      const Key whole = layer ? split_at(step, *layer) : step;
+      return id ? fold_in(whole, *id) : whole;
+    }
   };
   /// place.key(step); the only keys of kernels that may be recorded.
   static Key child(Key step, Place place);

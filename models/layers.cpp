@@ -25,7 +25,7 @@ DropoutPlace::DropoutPlace(const Scope& scope, const std::string& name,
   QT_CHECK(rate >= 0 && rate < 1, "dropout_rate: expected 0 <= rate < 1, found {}", rate);
 }
 
-/// A scanned stack's layers are one module, called as the stack is.
+/// A scanned stack's layers are one module, called as the stack is, which with experts has a block of them.
 DropoutPlace::DropoutPlace(const Scope& scope, const std::string& name,
                            const std::string& flax_name, const LayerConfig& config,
                            bool broadcast_length)
@@ -34,15 +34,26 @@ DropoutPlace::DropoutPlace(const Scope& scope, const std::string& name,
   std::smatch parts;
   const std::string path = scope.path();
   if (!config.is_scanned() || !std::regex_match(path, parts, in_layer)) return;
-  const std::string stack = parts[1];
+  std::string module = parts[1].str() + "/" + parts[1].str();
+  auto layer = static_cast<uint32_t>(std::stoul(parts[2]));
+  if (const auto block = static_cast<uint32_t>(config.block_layers); block > 0) {
+    module += fmt::format("/subblock_{}", layer % block);
+    layer /= block;
+  }
   // Flax traces the module once to find out what it broadcasts: the draw that counts is the second.
-  flax_ = {hash_of_path(stack + "/" + stack + parts[3].str() + flax_name, 2),
-           static_cast<uint32_t>(std::stoul(parts[2]))};
+  flax_ = {hash_of_path(module + parts[3].str() + flax_name, 2), layer};
 }
 
 ops::Dropout DropoutPlace::operator()(const Context& context) const {
   if (!context.train || rate_ == 0) return {};
   return {rate_, key(context), broadcast_length_};
+}
+
+ops::Dropout DropoutPlace::of_experts(const Context& context) const {
+  if (!context.train || rate_ == 0 || !context.t5x_dropout) return (*this)(context);
+  return {.rate = rate_,
+          .key = StepKeys::child(context.dropout_key, {.id = {}, .layer = flax_.layer}),
+          .fold = flax_.id};
 }
 
 namespace {

@@ -70,6 +70,7 @@ struct LayerConfig {
   bool parallel = false;  // attention and MLP of one norm, added together; without cross-attention
   bool fused =
       false;  // of parallel layers, with multi-query attention: kernels as flaxformer fuses them
+  int64_t block_layers = 0;  // of a stack with experts: from one sparse layer to the next
 
   /// Of a fused layer: what a head's columns of q_wi_fused are, one after another (the last 0 unless gated); and its
   /// rows of o_wo_fused.
@@ -99,6 +100,8 @@ class DropoutPlace {
   DropoutPlace(const Scope& scope, const std::string& name, const std::string& flax_name,
                const LayerConfig& config, bool broadcast_length = true);
   ops::Dropout operator()(const Context& context) const;
+  /// The same of experts, of which Flax gives each a key of its own.
+  ops::Dropout of_experts(const Context& context) const;
   Key key(const Context& context) const {
     return StepKeys::child(context.dropout_key, context.t5x_dropout ? flax_ : StepKeys::Place{id_});
   }

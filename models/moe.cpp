@@ -15,6 +15,11 @@ int64_t steps_to_multiple(int64_t tokens, int64_t step, int64_t experts) {
 
 double ratio(double a, double b) { return b == 0 ? 0 : a / b; }
 
+LayerConfig with_dropout(LayerConfig config, double rate) {
+  config.dropout_rate = rate;
+  return config;
+}
+
 }  // namespace
 
 LayerLayout layer_layout_from_name(const std::string& name) {
@@ -107,7 +112,7 @@ int64_t expert_capacity(double capacity_factor, int64_t tokens_per_group, int64_
 MoeLayer::MoeLayer(const Scope& scope, const LayerConfig& config, const MoeConfig& moe)
     : config_(moe),
       jitter_(scope, "jitter", "", 0),
-      dropout_(scope / "expert", "dropout", "", moe.dropout_rate) {
+      dropout_(scope / "expert", "dropout", "Dropout_0", with_dropout(config, moe.dropout_rate)) {
   const int64_t experts = moe.num_experts, chosen = moe.router.num_selected_experts;
   QT_CHECK(
       experts > 0 && moe.mlp_dim > 0,
@@ -203,7 +208,7 @@ Tensor MoeLayer::operator()(const Tensor& x, const Context& context, LayerRoutin
   Tensor h = ops::dispatch(x, routed);  // [batch, rows, embed], packed by expert
   h = ops::experts_in(h, routed.offsets, wi_0_, wi_1_.absent() ? Tensor() : wi_1_.tensor(),
                       config_.activations);  // [batch, rows, expert_mlp]
-  h = ops::experts_dropout(h, routed.offsets, dropout_(context));
+  h = ops::experts_dropout(h, routed.offsets, dropout_.of_experts(context));
   h = ops::grouped_matmul(h, routed.offsets, wo_);  // [batch, rows, embed]
   if (left != nullptr) *left = {routed.auxiliary_loss, routed.z_loss, routed.counts, routed.load};
   return ops::combine(h, routed);  // [batch, length, embed]

@@ -152,7 +152,7 @@ FeedForward::FeedForward(const Scope& scope, const LayerConfig& config, const Sp
     extra_.push_back({scope.path() + "/activations",
                       RmsNorm(scope / "pre_extra_mlp_layer_norm", config),
                       MlpBlock(scope / "extra_mlp", config),
-                      DropoutPlace(scope, "extra_mlp_dropout", "", config)});
+                      DropoutPlace(scope, "extra_mlp_dropout", "post_extra_mlp_dropout", config)});
 }
 
 Tensor FeedForward::operator()(Residual residual, const Tensor& token_mask, const Context& context,
@@ -263,7 +263,7 @@ ParallelLayer::ParallelLayer(const Scope& scope, const LayerConfig& config)
     : layer_norm(scope / "layer_norm", config),
       self_attention(scope / "self_attention", config),
       mlp(scope / "mlp", config),
-      dropout(scope, "dropout", "", config) {}
+      dropout(scope, "dropout", "dropout", config) {}
 
 Tensor ParallelLayer::operator()(const Tensor& x, const ops::AttentionMask& mask,
                                  const Tensor& relative_bias, const Context& context) const {
@@ -276,8 +276,8 @@ Tensor ParallelLayer::operator()(const Tensor& x, const ops::AttentionMask& mask
 FusedParallelLayer::FusedParallelLayer(const Scope& scope, const LayerConfig& config)
     : layer_norm(scope / "layer_norm", config),
       attend(scope / "self_attention", config),
-      mlp_dropout(scope / "mlp", "dropout", "", config.dropout_rate),
-      dropout(scope, "dropout", "", config.dropout_rate),
+      mlp_dropout(scope / "mlp", "dropout", "Dropout_0", config),
+      dropout(scope, "dropout", "dropout", config),
       activations(config.mlp_activations),
       widths(config.fused_widths()) {
   QT_CHECK(config.mlp_dim % config.num_heads == 0,
@@ -302,7 +302,9 @@ Tensor FusedParallelLayer::operator()(const Tensor& x, const ops::AttentionMask&
   qkv[2] = qkv[1];
   qkv[1] = std::exchange(qkv[0], q_wi[0]);
   const Tensor found = attend(std::move(qkv), mask, relative_bias, false, true, context);
-  const Tensor h = ops::dropout(ops::gate(q_wi[1], q_wi[2], activations), mlp_dropout(context));
+  ops::Dropout drops = mlp_dropout(context);
+  drops.heads = attend.num_heads;  // they share a token's mask
+  const Tensor h = ops::dropout(ops::gate(q_wi[1], q_wi[2], activations), drops);
   const Tensor y = ops::join_heads({found, h}, attend.num_heads);
   return ops::add(x, dense(y, std::vector{o_wo_fused}, context)[0], dropout(context));
 }

@@ -5,48 +5,56 @@
 #include "models/network.h"
 
 namespace quintet {
+namespace {
+
+ModelSpec with_blocks(ModelSpec spec) {
+  spec.decoder.layer.block_layers = spec.decoder.block_layers();
+  if (spec.encoder) spec.encoder->layer.block_layers = spec.encoder->block_layers();
+  return spec;
+}
+
+}  // namespace
 
 ModelSpec spec_of(const T5Config& config) {
-  return {.vocab_size = config.vocab_size,
-          .dtype = config.dtype,
-          .logits_via_embedding = config.logits_via_embedding,
-          .separate_embeddings = config.separate_embeddings,
-          .encoder = StackSpec{.layer = config,
-                               .num_layers = config.num_encoder_layers,
-                               .is_encoder = true,
-                               .sparse = config.sparse_encoder,
-                               .sows = config.encoder_sows},
-          .decoder = {.layer = config,
-                      .num_layers = config.num_decoder_layers,
-                      .cross_attention = true,
-                      .sparse = config.sparse_decoder,
-                      .sows = config.decoder_sows}};
+  return with_blocks({.vocab_size = config.vocab_size,
+                      .dtype = config.dtype,
+                      .logits_via_embedding = config.logits_via_embedding,
+                      .separate_embeddings = config.separate_embeddings,
+                      .encoder = StackSpec{.layer = config,
+                                           .num_layers = config.num_encoder_layers,
+                                           .is_encoder = true,
+                                           .sparse = config.sparse_encoder,
+                                           .sows = config.encoder_sows},
+                      .decoder = {.layer = config,
+                                  .num_layers = config.num_decoder_layers,
+                                  .cross_attention = true,
+                                  .sparse = config.sparse_decoder,
+                                  .sows = config.decoder_sows}});
 }
 
 ModelSpec spec_of(const TransformerConfig& config, bool inputs_bidirectional_attention) {
-  return {.vocab_size = config.vocab_size,
-          .dtype = config.dtype,
-          .logits_via_embedding = config.logits_via_embedding,
-          .inputs_bidirectional_attention = inputs_bidirectional_attention,
-          .decoder = {.layer = config,
-                      .num_layers = config.num_layers,
-                      .sparse = config.sparse,
-                      .sows = config.sows}};
+  return with_blocks({.vocab_size = config.vocab_size,
+                      .dtype = config.dtype,
+                      .logits_via_embedding = config.logits_via_embedding,
+                      .inputs_bidirectional_attention = inputs_bidirectional_attention,
+                      .decoder = {.layer = config,
+                                  .num_layers = config.num_layers,
+                                  .sparse = config.sparse,
+                                  .sows = config.sows}});
 }
 
 void check_t5x_dropout(const ModelSpec& spec) {
-  const StackSpec& stack = spec.decoder;
-  const bool scanned_flaxformer = stack.layer.masks_padding && stack.layer.is_scanned();
-  const char* const network = spec.own_network       ? "a network of its own"
-                              : spec.has_experts()   ? "flaxformer's with experts"
-                              : stack.layer.parallel ? "flaxformer's with parallel layers"
-                              : scanned_flaxformer   ? "flaxformer's with scan_layers"
-                                                     : nullptr;
-  QT_CHECK(network == nullptr,
-           "trainer.Trainer.t5x_dropout: this model's network is {}; T5X's masks are known of "
-           "examples/t5, contrib/gpu/t5, examples/scalable_t5, examples/decoder_only and "
-           "flaxformer's dense t5_architecture; bind t5x_dropout = False",
-           network);
+  QT_CHECK(
+      !spec.own_network,
+      "trainer.Trainer.t5x_dropout: this model has a network of its own; T5X's masks are known of "
+      "examples/t5, contrib/gpu/t5, examples/scalable_t5, examples/decoder_only and flaxformer's "
+      "t5_architecture and moe_architecture; bind t5x_dropout = False");
+  for (const StackSpec* stack : {&spec.decoder, spec.encoder ? &*spec.encoder : nullptr})
+    QT_CHECK(
+        stack == nullptr || !stack->has_experts() || stack->sparse.moe.router.jitter_noise == 0,
+        "trainer.Trainer.t5x_dropout: jitter_noise is {}, with which T5X does not train, "
+        "as it gives modules no key for it; bind JITTER_NOISE = 0.0 or t5x_dropout = False",
+        stack->sparse.moe.router.jitter_noise);
 }
 
 void refuse_own_network(const ModelSpec& spec) {

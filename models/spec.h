@@ -36,6 +36,8 @@ struct StackSpec {
   /// Parallel layers read padding as it is; nothing reads what they make of it.
   bool masks_padding() const { return layer.masks_padding && !layer.parallel; }
   bool has_experts() const { return sparse.num_sparse_layers > 0; }
+  /// Layers that T5X scans as one where it scans; 0: without experts.
+  int64_t block_layers() const { return has_experts() ? num_layers / sparse.num_sparse_layers : 0; }
   /// Null: layer i is dense.
   const SparseStack* sparse_at(int64_t i) const {
     return sparse.is_sparse(i, num_layers) ? &sparse : nullptr;

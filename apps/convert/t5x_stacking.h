@@ -16,7 +16,7 @@ inline std::optional<t5x::Stacking> t5x_stacking(const ModelSpec& spec) {
                          .heads = layer.scalable->heads_apart ? layer.num_heads : 0};
   for (const StackSpec* stack : {&spec.decoder, spec.encoder ? &*spec.encoder : nullptr})
     if (stack != nullptr && stack->has_experts())
-      stacking.blocks[stack->scope()] = stack->num_layers / stack->sparse.num_sparse_layers;
+      stacking.blocks[stack->scope()] = stack->block_layers();
   if (layer.scalable->scan_layers)
     stacking.axis = static_cast<int>(layer.scalable->param_scan_axis);
   return stacking;

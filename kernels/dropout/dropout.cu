@@ -1,9 +1,21 @@
+#include "kernels/dropout/dropout.h"
 #include "kernels/dropout/dropout_gpu.h"
 #include "kernels/dropout/mask.cuh"
 #include "kernels/vectors/operands_gpu.h"
 
 namespace quintet::QT_GPU {
 namespace {
+
+/// Column `column` of a group of rows that share their bits.
+__device__ bool is_kept(const DropoutMask& mask, int64_t group, int64_t column) {
+  const DropoutRule& rule = mask.rule;
+  if (!rule.has_fold)
+    return is_kept(rule, rule.numbers.first(group * mask.length) + static_cast<uint64_t>(column));
+  const Key expert = threefry_block(
+      threefry_block(rule.key(), static_cast<uint64_t>(rule.numbers.origin[0] + group)), rule.fold);
+  const int64_t number = rule.numbers.origin[rule.numbers.rank - 1] + column;
+  return threefry_bits(expert, static_cast<uint64_t>(number)) >> 9 < rule.threshold;
+}
 
 /// Bits of rows that share them: a warp makes a word, a lane a bit.
 __global__ void __launch_bounds__(kBlockThreads)
@@ -12,9 +24,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   const int64_t warp = (int64_t{blockIdx.x} * kBlockThreads + threadIdx.x) / 32;
   const int64_t group = warp / mask.words_per_row;
   const int64_t column = warp % mask.words_per_row * 32 + threadIdx.x % 32;
-  const bool keep = group < groups && column < depth &&
-                    is_kept(mask.rule, mask.rule.numbers.first(group * mask.length) +
-                                           static_cast<uint64_t>(column));
+  const bool keep = group < groups && column < depth && is_kept(mask, group, column);
   const uint32_t word = __ballot_sync(kWholeWarp, keep);
   if (group < groups && threadIdx.x % 32 == 0) words[warp] = word;
 }
@@ -111,7 +121,7 @@ void apply_dropout(const char* op, const View& x, const View& residual, const Vi
 
 void dropout_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
   expect_shape(in[0].elements() == out[0].elements(), "dropout", "... -> ...");
-  apply_dropout("dropout", in[0], View::none(), out[0], attrs, stream);
+  apply_dropout("dropout", with_heads_apart(in[0], attrs), View::none(), out[0], attrs, stream);
 }
 
 }  // namespace quintet::QT_GPU

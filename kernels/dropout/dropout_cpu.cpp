@@ -178,7 +178,8 @@ void apply_dropout(const char* op, const View& x, const float* residual, float* 
 void dropout_cpu(Views in, Views out, const Attrs& attrs, Stream) {
   cpu::expect_shape(in[0].elements() == out[0].elements(), "dropout", "... -> ...");
   cpu::f32(in[0], "dropout", "x");
-  cpu::apply_dropout("dropout", in[0], nullptr, cpu::f32(out[0], "dropout", "y"), attrs);
+  cpu::apply_dropout("dropout", with_heads_apart(in[0], attrs), nullptr,
+                     cpu::f32(out[0], "dropout", "y"), attrs);
 }
 
 }  // namespace quintet

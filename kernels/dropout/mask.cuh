@@ -16,6 +16,9 @@ struct DropoutRule {
   KeySource key;
   uint32_t threshold = 0;  // keep an element if the upper 23 of its bits are below
   float keep = 1;          // 1 - rate
+  // Of [experts, 1, columns] whose experts have keys of their own (experts.h): folded into an expert's split of the key.
+  bool has_fold = false;
+  uint32_t fold = 0;
   RowNumbers numbers;
 };
 
@@ -32,6 +35,8 @@ inline DropoutRule dropout_rule(const char* op, const View& x, const Attrs& attr
   if (rate > 0) rule.key = KeySource(attrs);
   rule.keep = static_cast<float>(1.0 - rate);
   rule.threshold = static_cast<uint32_t>(std::ceil(static_cast<double>(rule.keep) * 0x1p23));
+  rule.has_fold = attrs.has("fold");
+  rule.fold = static_cast<uint32_t>(attrs.get_or<int64_t>("fold", 0));
   rule.numbers = RowNumbers(x, broadcast_dim == -2);
   return rule;
 }

@@ -14,12 +14,13 @@
 //   grouped_matmul_grad_w  x [b, n, e], offsets, y [b, n, f]  ->  dw [x, e, f]    dw = x^T y
 //                          an expert without rows: 0
 //   experts_dropout  x [b, n, f], offsets  ->  y [b, n, f]    expert x's rows times its mask:
-//                    mask[j] = 0 or 1 / (1 - rate), drawn for element x f_global + j (dropout.h)
+//                    mask[j] = 0 or 1 / (1 - rate), drawn for element x f_global + j (dropout.h), or with attribute
+//                    fold for element j by a key of the expert's own: fold_in(split_at(key, x), fold), as flaxformer's
 //
 // The rows and matrices may be those of a range of all experts, x counting within it: the origin of
 // offsets' last axis, s elements for each range before it, says which.
 //
-// Attributes: act0, act1 of experts_in and its gradient (mlp.h); experts_dropout: rate, key0, key1;
+// Attributes: act0, act1 of experts_in and its gradient (mlp.h); experts_dropout: rate, key0, key1, fold;
 // grouped_matmul_grad_w: x, the number of experts.
 // On the CPU float32; sums are in float32, their order depends on shapes and thread count alone.
 

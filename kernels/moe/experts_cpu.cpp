@@ -158,6 +158,15 @@ void experts_dropout_cpu(Views in, Views out, const Attrs& attrs, Stream) {
         View::of(from + first * f, sizes);  // the expert's, as a block of [experts, rows, f]
     rows.origin = {first_expert + e, 0, x.origin[static_cast<size_t>(last)]};
     rows.global = {first_expert + p.experts, count, x.global[static_cast<size_t>(last)]};
+    if (attrs.has("fold")) {
+      const Key key{static_cast<uint32_t>(attrs.get<int64_t>("key0")),
+                    static_cast<uint32_t>(attrs.get<int64_t>("key1"))};
+      const Key own = fold_in(split_at(key, static_cast<uint64_t>(first_expert + e)),
+                              static_cast<uint32_t>(attrs.get<int64_t>("fold")));
+      shared.set("key0", static_cast<int64_t>(own.a));
+      shared.set("key1", static_cast<int64_t>(own.b));
+      rows.origin[0] = 0;
+    }
     cpu::apply_dropout(op, rows, nullptr, y + first * f, shared);
   });
   p.clear_unused(y, f);

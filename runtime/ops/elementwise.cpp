@@ -5,10 +5,12 @@ namespace quintet {
 
 Attrs ops::Dropout::attrs() const {
   if (rate == 0) return {};
-  return {{"rate", rate},
-          {"key0", static_cast<int64_t>(key.a)},
-          {"key1", static_cast<int64_t>(key.b)},
-          {"broadcast_dim", broadcast_length ? int64_t{-2} : int64_t{0}}};
+  Attrs attrs{{"rate", rate},
+              {"key0", static_cast<int64_t>(key.a)},
+              {"key1", static_cast<int64_t>(key.b)},
+              {"broadcast_dim", broadcast_length ? int64_t{-2} : int64_t{0}}};
+  if (heads > 0) attrs.set("heads", heads);
+  return attrs;
 }
 
 Tensor ops::dropout(const Tensor& x, const Dropout& dropout) {

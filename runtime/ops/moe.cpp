@@ -183,11 +183,12 @@ Tensors grouped_matmul_vjp(const Node& node, const Tensors& grads) {
 
 Tensor ops::experts_dropout(const Tensor& x, const Tensor& offsets, const Dropout& dropout) {
   if (dropout.rate == 0) return x;
-  return call(table::experts_dropout, {x, offsets},
-              {{"x", experts_of(offsets)},
-               {"rate", dropout.rate},
-               {"key0", static_cast<int64_t>(dropout.key.a)},
-               {"key1", static_cast<int64_t>(dropout.key.b)}})[0];
+  Attrs attrs{{"x", experts_of(offsets)},
+              {"rate", dropout.rate},
+              {"key0", static_cast<int64_t>(dropout.key.a)},
+              {"key1", static_cast<int64_t>(dropout.key.b)}};
+  if (dropout.fold) attrs.set("fold", static_cast<int64_t>(*dropout.fold));
+  return call(table::experts_dropout, {x, offsets}, attrs)[0];
 }
 
 Tensors experts_dropout_vjp(const Node& node, const Tensors& grads) {

@@ -41,7 +41,9 @@ struct Dropout {
   double rate = 0;
   Key key{};
   bool broadcast_length = true;  // T5's form: one mask for all of the last axis but one
-  Attrs attrs() const;           // those of kernels/dropout/dropout.h; none if rate is 0
+  int64_t heads = 0;  // the last axis is that of so many heads and their columns; 0: it is one
+  std::optional<uint32_t> fold = {};  // of experts: each has its split of the key, folded with this
+  Attrs attrs() const;                // those of kernels/dropout/dropout.h; none if rate is 0
 };
 Tensor dropout(const Tensor& x, const Dropout& dropout);
 

@@ -1,7 +1,7 @@
 """Training on the emulated GPU: near the CPU's run, resumable to the same bits; wrong devices are named."""
 
 import e2e
-from e2e import assert_same_run, metrics, quintet, tiny
+from e2e import assert_same_run, metrics, quintet, switch, tiny
 
 SHORT = ["--gin.TRAIN_LENGTHS={'inputs': 24, 'targets': 24}", "--gin.LENGTHS={'inputs': 16, 'targets': 16}",
          "--gin.train_script.train.stats_period=1", "--gin.BATCH_SIZE=2"]
@@ -38,6 +38,15 @@ def test_the_emulated_gpu_trains_as_the_cpu_does(folder):
         # float32 sums in another order, through a few updates.
         assert all(abs(a - b) <= 1e-4 * abs(a) for a, b in zip(cpu, gpu)), (masks, cpu, gpu)
     assert losses(folder / "ours" / "cpu") != losses(folder / "t5x" / "cpu")
+
+
+def test_the_emulated_gpu_draws_the_masks_of_experts_as_the_cpu_does(folder):
+    need_emulator()
+    for device in ("cpu", "emulated"):
+        quintet(*switch(folder / device, 4, f"--device={device}", "--gin.EXPERT_DROPOUT_RATE=0.4",
+                        "--gin.trainer.Trainer.t5x_dropout=True", *SHORT))
+    cpu, gpu = losses(folder / "cpu"), losses(folder / "emulated")
+    assert len(cpu) == len(gpu) > 0 and all(abs(a - b) <= 1e-4 * abs(a) for a, b in zip(cpu, gpu)), (cpu, gpu)
 
 
 def test_a_limit_of_threads_changes_no_number(folder):

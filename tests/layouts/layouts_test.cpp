@@ -79,6 +79,8 @@ TEST_F(Layouts, GiveTheSameRunWithTheDropoutOfT5x) {
   const Training training{.microbatches = 2, .steps = 2, .optimizer = {}, .t5x_dropout = true};
   compare(training, {2, 2}, 1, 2);
   compare(training, {4, 1}, 1, 1);
+  compare({.network = Network::experts, .steps = 2, .optimizer = {}, .t5x_dropout = true},
+          {1, 2, 2}, 1, 2);
 }
 
 TEST_F(Layouts, GiveTheSameRunWhenMicrobatchesTakeTurns) {

@@ -140,15 +140,16 @@ TEST(Flaxformer, FusedKernelsAreNotStoredInFewerBits) {
                Error);
 }
 
-TEST(Flaxformer, ScannedAndParallelLayersHaveNoDropoutMasksOfT5x) {
-  TransformerConfig plain;
-  plain.masks_padding = true;
-  EXPECT_NO_THROW(check_t5x_dropout(spec_of(plain)));
-  TransformerConfig parallel = plain, scanned = plain;
-  parallel.parallel = true;
-  scanned.scalable = ScalableLayers{};
-  for (const TransformerConfig& config : {parallel, scanned})
-    EXPECT_THROW(check_t5x_dropout(spec_of(config)), Error);
+TEST(Flaxformer, DropoutMasksOfT5xAreRefusedForOwnNetworksAndJitter) {
+  TransformerConfig config;
+  config.masks_padding = true;
+  config.sparse.num_sparse_layers = config.num_layers;
+  EXPECT_NO_THROW(check_t5x_dropout(spec_of(config)));
+  ModelSpec own = spec_of(config);
+  own.own_network = true;
+  EXPECT_THROW(check_t5x_dropout(own), Error);
+  config.sparse.moe.router.jitter_noise = 0.01;
+  EXPECT_THROW(check_t5x_dropout(spec_of(config)), Error);
 }
 
 TEST(Flaxformer, MultiQueryAttentionHasNoFp8) {

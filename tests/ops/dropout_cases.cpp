@@ -66,6 +66,36 @@ void add_cases(std::vector<OpCase>& cases, const Block& block, double rate,
   }
 }
 
+/// Columns of heads: each head's have the same mask, drawn for [.., 1, columns of a head].
+OpCase heads_case(const Block& block, int64_t heads) {
+  OpCase c{.name = fmt::format("dropout/{}_heads_of_{}", heads, block.shape.back()),
+           .kernel = dropout_cpu};
+  Operand x = normal(block.shape);
+  x.origin = block.origin;
+  x.global = block.global;
+  c.inputs = {x};
+  c.outputs = {{.shape = block.shape, .origin = block.origin, .global = block.global}};
+  c.attrs = dropout_attrs(0.4, -2);
+  c.attrs.set("heads", heads);
+  c.oracle = [heads](const Arrays& in, Arrays& out, const Attrs& attrs) {
+    const int64_t width = in[0].global.back() / heads;
+    Array token = in[0];
+    token.shape.back() = token.global.back() = width;
+    token.origin.back() = 0;
+    Attrs each = attrs;
+    each.set("broadcast_dim", int64_t{0});
+    for (int64_t row = 0; row < in[0].rows(); ++row)
+      for (int64_t column = 0; column < in[0].depth(); ++column) {
+        const int64_t i = row * in[0].depth() + column, first = row * width + column % width;
+        token.values[static_cast<size_t>(first)] = in[0][i];
+        out[0][i] = dropped(token, first, each);
+      }
+  };
+  c.tolerance = 2e-7;
+  c.grads = {{dropout_cpu, {cotangent(0)}, {0}}};
+  return c;
+}
+
 }  // namespace
 
 std::vector<OpCase> dropout_cases() {
@@ -79,6 +109,8 @@ std::vector<OpCase> dropout_cases() {
   add_cases(cases, {{3, 70, 257}}, 0.3);
   add_cases(cases, {{2, 3, 5}, {4, 2, 10}, {7, 9, 20}}, 0.4);
   add_cases(cases, {{2, 19}, {3, 0}, {8, 19}}, 0.4);
+  cases.push_back(heads_case({{2, 3, 12}}, 4));
+  cases.push_back(heads_case({{2, 3, 70}, {1, 3, 35}, {4, 6, 140}}, 4));
   // Elements whose numbers pass 2^32.
   add_cases(cases, {{2, 40}, {65535, 65520}, {1 << 20, 65560}}, 0.4);
   add_cases(cases, {{8, 256, 512}}, 0.1, true);
@@ -116,6 +148,15 @@ TEST(Dropout, RefusesRatesThatAreNoProbability) {
   EXPECT_THROW(dropout_cpu(v, v, dropout_attrs(1.5, 0), {}), Error);
   EXPECT_THROW(dropout_cpu(v, v, dropout_attrs(-0.1, 0), {}), Error);
   EXPECT_THROW(dropout_cpu(v, v, dropout_attrs(0.1, -2), {}), Error);
+}
+
+TEST(Dropout, RefusesColumnsThatAreNoHeads) {
+  std::vector<float> x(12);
+  const std::vector<int64_t> shape{2, 6};
+  const std::vector<View> v{View::of(x.data(), shape)};
+  Attrs attrs = dropout_attrs(0.1, -2);
+  attrs.set("heads", int64_t{4});
+  EXPECT_THROW(dropout_cpu(v, v, attrs, {}), Error);
 }
 
 }  // namespace quintet::testing

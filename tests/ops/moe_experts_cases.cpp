@@ -71,6 +71,15 @@ void experts_dropout_oracle(const Arrays& in, Arrays& out, const Attrs& attrs) {
     const int64_t before = in[1].origin[1] / in[1].depth();  // as many experts each
     ones.origin = {before * (in[1].depth() - 1) + expert, in[0].origin[2]};
     ones.global = {ones.origin[0] + 1, in[0].global[2]};
+    if (attrs.has("fold")) {  // a mask of [1, f] by the expert's own key
+      const Key key{static_cast<uint32_t>(attrs.get<int64_t>("key0")),
+                    static_cast<uint32_t>(attrs.get<int64_t>("key1"))};
+      const Key own = fold_in(split_at(key, static_cast<uint64_t>(ones.origin[0])),
+                              static_cast<uint32_t>(attrs.get<int64_t>("fold")));
+      each.set("key0", static_cast<int64_t>(own.a));
+      each.set("key1", static_cast<int64_t>(own.b));
+      ones.origin[0] = 0;
+    }
     for (int64_t j = 0; j < f; ++j) out[0][r * f + j] = in[0][r * f + j] * dropped(ones, j, each);
   });
 }
@@ -132,6 +141,8 @@ std::vector<OpCase> moe_experts_cases() {
   }
   cases.push_back(dropout_case("part_of_the_columns", packings[1].second, 6, 6, 18));
   cases.push_back(dropout_case("third_part_of_the_experts", packings[1].second, 7, 0, 7, 2));
+  cases.push_back(dropout_case("each_with_its_key", packings[1].second, 40, 6, 80, 2));
+  cases.back().attrs.set("fold", int64_t{77});
   cases.push_back(mask_case("2x5x7", {2, 5}, 7));
   cases.push_back(mask_case("no_rows", {0, 5}, 3));
   cases.push_back(mask_case("many", {3, 300}, 33));
