@@ -14,7 +14,7 @@ import sys
 
 import numpy as np
 
-TYPES = {1: np.float32, 3: np.int8, 6: np.int32, 7: np.int64, 9: np.bool_, 10: np.float16}
+TYPES = {1: np.float32, 3: np.int8, 6: np.int32, 7: np.int64, 9: np.bool_, 10: np.float16, 11: np.float64}
 
 
 def varint(data, at):
@@ -130,14 +130,20 @@ def scatter_nd(x, places, rows):
     return x
 
 
-def slices(x, begin, end, axes):
-    return x[tuple(slice(begin[0], end[0]) if axis == axes[0] else slice(None) for axis in range(x.ndim))]
+def slices(x, begins, ends, axes):
+    for begin, end, axis in zip(begins, ends, axes):
+        x = x[(slice(None),) * axis + (slice(begin, end),)]
+    return x
+
+
+def pad(x, widths):
+    return np.pad(x, list(zip(widths[:x.ndim], widths[x.ndim:])))
 
 
 SIMPLE = {
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": lambda x, y: x // y if x.dtype.kind == "i" else x / y, "MatMul": np.matmul, "Sqrt": np.sqrt, "Tanh": np.tanh,
     "Min": np.minimum, "Max": np.maximum, "Equal": np.equal, "LessOrEqual": np.less_equal, "Less": np.less, "Greater": np.greater,
-    "Or": np.logical_or, "Not": np.logical_not, "Where": np.where, "Cos": np.cos, "Sin": np.sin, "NonZero": lambda x: np.array(np.nonzero(x)),
+    "Or": np.logical_or, "And": np.logical_and, "Mod": np.mod, "Round": np.round, "Pad": pad, "Not": np.logical_not, "Where": np.where, "Cos": np.cos, "Sin": np.sin, "NonZero": lambda x: np.array(np.nonzero(x)),
     "ScatterND": scatter_nd, "CumSum": lambda x, axis: np.cumsum(x, int(axis), x.dtype), "Slice": slices,
     "Identity": lambda x: x, "Relu": lambda x: np.maximum(x, 0), "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "Erf": lambda x: np.vectorize(math.erf, otypes=[np.float32])(x), "Shape": lambda x: np.array(x.shape, np.int64), "Range": np.arange,

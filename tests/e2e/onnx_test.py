@@ -129,10 +129,10 @@ def exported(model, file, *flags):
     return file
 
 
-def generated(model, *flags):
-    """Of INPUTS, by Quintet."""
+def generated(model, *flags, rows=None):
+    """Of INPUTS, by Quintet, in one batch."""
     lines = quintet("generate", f"--model_dir={model}", "--format=json", "--max_decode_len=8", "--ids", *flags,
-                    *(" ".join(map(str, ids)) for ids in INPUTS)).out.splitlines()
+                    *(" ".join(map(str, ids)) for ids in rows or INPUTS)).out.splitlines()
     return [json.loads(line)["ids"] for line in lines]
 
 
@@ -190,6 +190,18 @@ def test_the_ids_of_generate(folder):
     assert exported(folder / "rounded.safetensors", folder / "again.onnx", "--name=run").read_bytes() == rounded.read_bytes()
 
 
+def test_experts_that_choose(folder):
+    """Among the tokens of a batch, padded with rows or columns to a multiple of the experts, in groups."""
+    batches = ([[5, 1], [7, 1], [9, 1]], INPUTS[:2], INPUTS[:3], [*INPUTS[:3], *([one, 20, 21, 22, 23, 24, 1] for one in range(9, 13))])
+    for name, bindings in (("whole", ""), ("groups", "GROUP_SIZE = 5\nmoe_layers.MoeLayer.min_expert_capacity = 1\n"),
+                           ("padding", "routing.ExpertsChooseMaskedRouter.ignore_padding_tokens = True\nEVAL_EXPERT_CAPACITY_FACTOR = 0.5\n"
+                                       "moe_layers.MoeLayer.min_expert_capacity = 1\n")):
+        model = sparse(folder, name, EXPERTS_CHOOSE + bindings)
+        file = exported(model, folder / f"{name}.onnx")
+        for rows in batches:
+            assert onnx_ids(file, 8, rows) == generated(model, f"--batch_size={len(rows)}", rows=rows), (name, rows)
+
+
 def test_an_adapter_is_merged(folder):
     model, adapter = KINDS / "byt5", f"--adapter={KINDS.parent / 'lora' / 'byt5'}"
     want = generated(model, adapter)
@@ -228,7 +240,7 @@ def test_weights_in_a_file_of_their_own(folder):
 def test_what_has_no_graph_is_refused_by_name(folder):
     quintet(*tiny(folder / "run", 4))
     quintet("export", folder / "run", f"--output={folder}/fp8.safetensors", "--quantize=fp8")
-    for source, flags, word in ((sparse(folder, "choose", EXPERTS_CHOOSE), [], "experts that choose their tokens"),
+    for source, flags, word in ((sparse(folder, "choose", EXPERTS_CHOOSE), ["--gin.moe_layers.MoeLayer.strict_group_size=True"], "strict_group_size"),
                                 (folder / "run", ["--quantize=fp8"], "--quantize=fp8"), (folder / "fp8.safetensors", [], "weights in fp8"),
                                 (folder / "run", ["--quantize=int8_dynamic"], "--quantize=int8_dynamic"),
                                 (folder / "run", ["--format=bundle", "--external_data"], "--external_data"),

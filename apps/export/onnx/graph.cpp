@@ -155,6 +155,10 @@ std::string Graph::real(float value) {
   return constant(fmt::format("{}constant_{}", prefix_, made_++), kFloat, {}, bytes_of(value));
 }
 
+std::string Graph::real64(double value) {
+  return constant(fmt::format("{}constant_{}", prefix_, made_++), kDouble, {}, bytes_of(value));
+}
+
 std::string Graph::reals(std::span<const float> values) {
   const auto size = static_cast<int64_t>(values.size());
   return constant(fmt::format("{}constant_{}", prefix_, made_++), kFloat, std::span(&size, 1),

@@ -30,6 +30,7 @@ enum Type : int64_t {
   kInt64 = 7,
   kBool = 9,
   kFloat16 = 10,
+  kDouble = 11,
   kBfloat16 = 16
 };
 
@@ -80,6 +81,7 @@ class Graph {
   /// Without axes. Of the name of an input: what that is where it is left out.
   std::string integer(int64_t value, Type type = kInt64, const std::string& name = "");
   std::string real(float value);  // likewise
+  std::string real64(double value);
   std::string reals(std::span<const float> values);
 
   /// Axes: sizes, or names of what is free; none: of any rank.

@@ -62,6 +62,10 @@ class Layers {
   std::string product(const std::string& rows, const Mlp& mlp);
   std::string activated(const std::string& h, Activation activation);
   std::string half(const std::string& h, const std::string& of);
+  std::string logits(const std::string& rows, const Experts& experts);
+  /// What experts make of normalized rows, [batch, length, embed].
+  std::string chosen_by_tokens(const std::string& rows, const Experts& experts);
+  std::string chosen_by_experts(const std::string& rows, const Experts& experts);
   /// chosen [batch, length, k]: the same, -1 for padding and for what comes to an expert beyond its capacity.
   std::string within_capacity(const std::string& chosen, const MoeConfig& moe);
 

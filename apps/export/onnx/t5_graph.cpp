@@ -238,13 +238,14 @@ class Builder {
 
 void check_has_graph(const ModelSpec& spec) {
   refuse_own_network(spec);
-  const auto chooses = [](const StackSpec& stack) {
-    return stack.has_experts() && stack.sparse.moe.router.kind == Router::experts_choose;
-  };
-  QT_CHECK(!chooses(spec.decoder) && !(spec.encoder && chooses(*spec.encoder)),
-           "--format=onnx: experts that choose their tokens have no ONNX graph here: groups of "
-           "tokens are made of a "
-           "batch's sizes; write a bundle (--format=bundle), which quintet serve reads");
+  spec.decoder.sparse.check_generates();
+  const bool is_strict = spec.encoder && spec.encoder->sparse.routes_batches() &&
+                         spec.encoder->sparse.moe.strict_group_size;
+  QT_CHECK(!is_strict,
+           "--format=onnx: strict_group_size = True of experts that choose their tokens refuses "
+           "batches, which a "
+           "graph cannot; set it to False, or write a bundle (--format=bundle), which quintet "
+           "serve reads");
 }
 
 Graph t5_graph(const ModelSpec& spec, const decoding::ParameterSource& source,
