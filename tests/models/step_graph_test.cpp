@@ -463,6 +463,16 @@ TEST_F(StepGraphs, AreNotMadeWhereTheirOwnBlocksFindNoMemory) {
   EXPECT_EQ(calls, 10);
 }
 
+TEST_F(StepGraphs, EndWithAFaultOfTheirWorkThatIsNoLackOfMemory) {
+  decoding::RepeatedWork step;
+  int calls = 0;
+  const auto work = [&] {
+    if (++calls == 3) fail(ExitCode::kEnvironment, "the device is gone");
+  };
+  step.run(Group(), work);
+  EXPECT_THROW(step.run(Group(), work), Error) << "as it is recorded";
+}
+
 TEST_F(StepGraphs, AreNotLaunchedWhileSomebodyLooksAtEachOp) {
   const Tensor x = Tensor::zeros({{{axis::kEmbed, 8}}, DType::f32});
   Parameters none;

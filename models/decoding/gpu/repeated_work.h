@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "kernels/device.h"
+#include "runtime/base/memory/out_of_memory.h"
 #include "runtime/mesh/collectives/collectives.h"
 
 namespace quintet::decoding {
@@ -50,8 +51,8 @@ class RepeatedWork {
         work();
         if (collectives_ != nullptr) collectives_->close();
       });
-    } catch (const Error& error) {
-      if (error.code() != ExitCode::kEnvironment || ranks.size() > 1) throw;
+    } catch (const OutOfMemory& error) {
+      if (ranks.size() > 1) throw;
       may_record_ = false;
       fmt::print(stderr, "steps of generation are not recorded as a graph: {}\n", error.what());
     }

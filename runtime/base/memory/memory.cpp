@@ -8,6 +8,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/memory/huge_pages.h"
 #include "runtime/base/memory/memory_meter.h"
+#include "runtime/base/memory/out_of_memory.h"
 
 extern "C" [[gnu::weak]] void __asan_init();  // there if a part of the program is instrumented
 
@@ -106,11 +107,11 @@ Buffer Memory::allocate(int64_t bytes) {
       release_cached();
       block.pointer = static_cast<std::byte*>(source_->allocate(capacity));
     }
-    QT_CHECK_AS(ExitCode::kEnvironment, block.pointer != nullptr,
-                "out of memory on {}{}: {} bytes wanted, in use: {}; use a smaller batch, more "
-                "microbatches or remat",
-                source_->name(), is_recording ? " while work is recorded" : "", bytes,
-                accounting());
+    if (block.pointer == nullptr)
+      throw OutOfMemory(fmt::format(
+          "out of memory on {}{}: {} bytes wanted, in use: {}; use a smaller batch, more "
+          "microbatches or remat",
+          source_->name(), is_recording ? " while work is recorded" : "", bytes, accounting()));
   }
   {
     std::lock_guard lock(mutex_);

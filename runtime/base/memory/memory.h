@@ -55,7 +55,7 @@ class Memory {
 
   /// Aligned to 64 bytes (256 on a GPU). When there is no more memory, gives cached blocks back and
   /// tries again, but not while an arena is open: a GPU that records can free nothing. Then throws
-  /// ExitCode::kEnvironment naming bytes wanted and in use, by kind.
+  /// OutOfMemory naming bytes wanted and in use, by kind.
   Buffer allocate(int64_t bytes);
 
   /// Further blocks come from what `make` makes of the source so far, which also takes that one's blocks back.
