@@ -1,27 +1,79 @@
 // `quintet bench generate`: tokens a second of greedy decoding, sampling or beam search, the
 // encoder included, or of the encoder alone.
 
+#include <limits>
+#include <nlohmann/json.hpp>
+
 #include "apps/bench/bench.h"
 #include "apps/bench/bench_models.h"
+#include "apps/bench/read_bandwidth.h"
 #include "apps/model/predictor.h"
 #include "apps/model/trained_model.h"
 #include "models/decoding/cpu/transformer_decoder.h"
 #include "models/decoding/gpu/gpu_decoder.h"
 #include "models/decoding/search/beam_search.h"
 #include "models/decoding/search/temperature_sample.h"
+#include "runtime/base/clock.h"
 
 namespace quintet {
 namespace {
 
+/// On a CPU, how near the decoder's steps come to reading their weights as fast as memory gives them, with the encoder's
+/// pass and without it. All by turns, so that what else the machine does meets all.
+template <typename Begin>
+class WeightReading {
+ public:
+  WeightReading(const BenchOptions& options, const decoding::PackedNetwork& network,
+                const Begin& begin)
+      : options_(options),
+        begin_(begin),
+        bytes_(static_cast<double>(network.step_bytes(options.batch * options.beams))),
+        memory_(network.step_bytes(options.batch * options.beams)) {}
+
+  BesideSteps beside() {
+    if (options_.encode_only) return {};
+    return {[this] { measure(); }, [this](double least) { return facts(least); }};
+  }
+
+ private:
+  void measure() {
+    bandwidth_ = std::max(bandwidth_, memory_.best_of(4));
+    const double since = now_seconds();
+    begin_();
+    encoder_ = std::min(encoder_, now_seconds() - since);
+  }
+  std::pair<std::string, std::string> facts(double least) const {
+    const double read = bytes_ * static_cast<double>(options_.targets);
+    const double with = read / least / bandwidth_;
+    const double without = read / (least - encoder_) / bandwidth_;
+    const nlohmann::ordered_json json = {{"weight_bytes_per_step", bytes_},
+                                         {"read_bytes_per_second", bandwidth_},
+                                         {"encoder_seconds", encoder_},
+                                         {"of_read_bandwidth", without},
+                                         {"of_read_bandwidth_with_encoder", with}};
+    return {json.dump(), fmt::format("  a step of the decoder reads {:.1f} MB of weights, memory "
+                                     "gives {:.1f} GB/s: {:.2f} of "
+                                     "it, {:.2f} with the encoder's {:.3f} s\n",
+                                     bytes_ / 1e6, bandwidth_ / 1e9, without, with, encoder_)};
+  }
+
+  const BenchOptions& options_;
+  const Begin begin_;
+  double bytes_, bandwidth_ = 0, encoder_ = std::numeric_limits<double>::infinity();
+  ReadBandwidth memory_;
+};
+
 /// Of a model directory.
 void time_trained(const BenchOptions& options, int64_t tokens, const TrainedModel& trained,
-                  const auto& run) {
+                  const auto& begin, const auto& run) {
   const Weights weights = weights_to_generate(options.quantize.type(), trained.reader);
   const BaseModel& model = *trained.model->model;
   if (Device::current().is_cpu()) {
     const auto network = pack(model, weights);
     decoding::TransformerDecoder decoder(*network);
-    time_steps("generate", options, tokens, [&] { run(decoder); });
+    WeightReading reading(options, *network, [&] { begin(decoder); });
+    time_steps(
+        "generate", options, tokens, [&] { run(decoder); }, reading.beside());
   } else {
     decoding::GpuDecoder decoder(model, inference_weights(model, weights));
     time_steps("generate", options, tokens, [&] { run(decoder); });
@@ -30,12 +82,14 @@ void time_trained(const BenchOptions& options, int64_t tokens, const TrainedMode
 
 /// Of a published size with random weights.
 void time_random(const BenchOptions& options, int64_t tokens, const T5Config& config,
-                 const auto& run) {
+                 const auto& begin, const auto& run) {
   const WeightType weights = options.quantize.type().value_or(WeightType::f32);
   if (Device::current().is_cpu()) {
     const decoding::PackedNetwork network(spec_of(config), random_source(config), weights);
     decoding::TransformerDecoder decoder(network);
-    time_steps("generate", options, tokens, [&] { run(decoder); });
+    WeightReading reading(options, network, [&] { begin(decoder); });
+    time_steps(
+        "generate", options, tokens, [&] { run(decoder); }, reading.beside());
   } else {
     EncoderDecoderModel model(config, {});
     if (weights == WeightType::f32) model.parameters().initialize(key_from_seed(0));
@@ -68,9 +122,12 @@ int run_bench_generate(std::span<char* const> args) {
   const std::vector<int32_t> start(static_cast<size_t>(options.batch * options.targets), 0);
   const decoding::Prompts prompts{options.batch, options.targets, start};
   constexpr int32_t kNoEos = -1;  // so that exactly `targets` tokens are made
-  const auto run = [&](auto& decoder) {
+  const auto begin = [&](auto& decoder) {
     decoder.begin(inputs.as<int32_t>(), options.batch, options.inputs,
                   {.num_decodes = options.beams, .max_length = options.targets});
+  };
+  const auto run = [&](auto& decoder) {
+    begin(decoder);
     if (options.encode_only) return Device::current().synchronize();
     if (options.top_p > 0)
       decoding::temperature_sample(prompts, decoder, kNoEos,
@@ -82,9 +139,9 @@ int run_bench_generate(std::span<char* const> args) {
   };
   const int64_t tokens = options.batch * (options.encode_only ? options.inputs : options.targets);
   if (trained)
-    time_trained(options, tokens, *trained, run);
+    time_trained(options, tokens, *trained, begin, run);
   else
-    time_random(options, tokens, *config, run);
+    time_random(options, tokens, *config, begin, run);
   return 0;
 }
 

@@ -129,12 +129,13 @@ decoding::ParameterSource random_source(const T5Config& config) {
 }
 
 void time_steps(const std::string& what, const BenchOptions& options, int64_t tokens_per_step,
-                const std::function<void()>& step) {
+                const std::function<void()>& step, const BesideSteps& beside) {
   std::vector<double> seconds;
   step();
   Profile profile;
   const DeviceCounts before = Device::current().counters().read();
   for (int64_t i = 0; i < options.steps; ++i) {
+    if (beside.before) beside.before();
     const Profile::Use use(options.profile ? &profile : nullptr);
     const auto start = Clock::now();
     step();
@@ -162,10 +163,14 @@ void time_steps(const std::string& what, const BenchOptions& options, int64_t to
       {"peak_bytes", peak_resident_bytes()},
       {"tensor_bytes", Device::current().memory().peak_bytes()}};
   json.update(counts_json(counts, options.steps));
+  const auto [members, line] =
+      beside.facts ? beside.facts(least) : std::pair<std::string, std::string>();
+  if (!members.empty()) json.update(nlohmann::ordered_json::parse(members));
   options.format.print_object(json.dump());
   options.format.print_text(
       fmt::format("{} {}: {:.1f} tokens/s, {:.3f} s a step (median {:.3f}), peak {} MiB\n", what,
-                  model, rate, least, median, peak_resident_bytes() >> 20));
+                  model, rate, least, median, peak_resident_bytes() >> 20) +
+      line);
   if (options.profile)
     fmt::print(stderr, "{}\n",
                profile.table(options.steps, std::accumulate(seconds.begin(), seconds.end(), 0.0)));

@@ -44,10 +44,17 @@ HostArrays packed_batch(const BenchOptions& options, int64_t vocab_size);
 /// Random parameters, drawn tensor by tensor as they are packed: the peak is what generation needs.
 decoding::ParameterSource random_source(const T5Config& config);
 
+/// What a benchmark measures beside its steps.
+struct BesideSteps {
+  std::function<void()> before;  // each timed step
+  /// JSON members and a line of text, by the seconds of the fastest step; "" and "": none.
+  std::function<std::pair<std::string, std::string>(double least)> facts;
+};
+
 /// Runs step() once to warm up and `options.steps` times timed, prints one JSON object on stdout
 /// (tokens_per_second of the fastest step, seconds_per_step, peak_bytes: largest resident set of the
 /// process, tensor_bytes: most that tensors held) and a line for people on stderr.
 void time_steps(const std::string& what, const BenchOptions& options, int64_t tokens_per_step,
-                const std::function<void()>& step);
+                const std::function<void()>& step, const BesideSteps& beside = {});
 
 }  // namespace quintet

@@ -9,6 +9,7 @@
 
 #include "apps/bench/bench.h"
 #include "apps/bench/bench_models.h"
+#include "apps/bench/read_bandwidth.h"
 #include "apps/process/inference_ranks.h"
 #include "models/decoding/cpu/transformer_decoder.h"
 #include "models/decoding/search/temperature_sample.h"
@@ -17,35 +18,6 @@
 
 namespace quintet {
 namespace {
-
-/// Bytes a second that this rank's threads read of memory as large as the weights that it holds.
-class ReadBandwidth {
- public:
-  explicit ReadBandwidth(int64_t bytes)
-
-      : words_(bytes / 32 * 4), memory_(HugeArena().allocate(words_ * 2)) {
-    std::fill_n(memory_.get(), words_ * 2, 1.0f);
-  }
-  double seconds_of_a_pass() const {
-    const auto* words = reinterpret_cast<const uint64_t*>(memory_.get());
-    const double since = now_seconds();
-    uint64_t a = 0, b = 0, c = 0, d = 0;  // several loads under way
-#pragma omp parallel for schedule(static) reduction(+ : a, b, c, d)
-    for (int64_t i = 0; i < words_; i += 4) {
-      a += words[i];
-      b += words[i + 1];
-      c += words[i + 2];
-      d += words[i + 3];
-    }
-    asm volatile("" : : "r"(a + b + c + d));
-    return now_seconds() - since;
-  }
-  double bytes() const { return static_cast<double>(8 * words_); }
-
- private:
-  int64_t words_;
-  std::shared_ptr<float> memory_;
-};
 
 struct Measured {
   std::vector<double> bandwidth, tokens;  // a second, of each round
@@ -80,8 +52,7 @@ class Comparison {
     std::vector<int32_t> alone;
     constexpr int kPasses = 4;
     if (group_.leads()) {
-      for (int i = 0; i < kPasses; ++i)
-        one.bandwidth.push_back(bandwidth_alone_->bytes() / bandwidth_alone_->seconds_of_a_pass());
+      one.bandwidth.push_back(bandwidth_alone_->best_of(kPasses));
       alone = generate(*alone_, one);
     }
     group_.of_leader("");  // the others sleep until here

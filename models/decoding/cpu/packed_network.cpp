@@ -356,6 +356,21 @@ int64_t PackedNetwork::bytes() const {
   return bytes;
 }
 
+int64_t PackedNetwork::step_bytes(int64_t rows) const {
+  int64_t bytes = logits_.bytes();
+  for (const PackedLayer& layer : decoder_.layers) {
+    bytes += layer.self.in.bytes() + layer.self.out.bytes();
+    if (layer.cross) bytes += layer.cross->in.bytes() + layer.cross->out.bytes();
+    const auto read = [](const PackedMlp& mlp) { return mlp.in.bytes() + mlp.out.bytes(); };
+    for (const auto& [norm, mlp] : layer.feed_forward) {
+      if (const auto* dense = std::get_if<PackedMlp>(&mlp)) bytes += read(*dense);
+      if (const auto* sparse = std::get_if<PackedExperts>(&mlp))
+        bytes += read(sparse->experts.front()) * std::min(rows, std::ssize(sparse->experts));
+    }
+  }
+  return bytes;
+}
+
 std::vector<std::string> PackedNetwork::parts() const {
   std::vector<std::string> names;
   for (size_t i = 0; i < encoder_.layers.size(); ++i)
