@@ -124,6 +124,20 @@ void add_routings(Metrics& metrics, const BaseModel::RouterLosses& losses,
 
 }  // namespace
 
+void BaseModel::check_example_gradients(int64_t data_shards) const {
+  if (data_shards == 1) return;
+  QT_CHECK(!std::holds_alternative<SpecialLossNormalizingFactor>(options_.loss_normalizing_factor),
+           "loss_normalizing_factor: it counts the tokens of {} data shards together, and the "
+           "gradient of each example is "
+           "clipped; bind None or a number, or train on one data shard",
+           data_shards);
+  QT_CHECK(!spec_.has_experts(),
+           "optimizer_def: it clips the gradient of each example, and the routers' losses of {} "
+           "data shards mix their "
+           "examples; train on one data shard",
+           data_shards);
+}
+
 Metrics BaseModel::base_metrics(const HostArrays& batch, Rows rows, const LossSums& sums) const {
   return metrics_of(batch, rows, counted_features(batch), options_.loss_normalizing_factor, sums);
 }

@@ -56,6 +56,9 @@ class BaseModel {
   Parameters& parameters() { return parameters_; }
   const Parameters& parameters() const { return parameters_; }
   const LossOptions& loss_options() const { return options_; }
+  /// Throws a usage error where the loss of several data shards is no sum of their examples', whose gradients are clipped
+  /// one by one then.
+  void check_example_gradients(int64_t data_shards) const;
   const ModelSpec& spec() const { return spec_; }
   int64_t vocab_size() const { return spec_.vocab_size; }
 

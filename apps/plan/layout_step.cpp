@@ -64,7 +64,7 @@ void simulate(const LayoutCase& what, const TrainingLayout& layout, const Simula
   trained.model->parameters().refresh();
   TrainerOptions options = what.options;
   const bool offload = std::exchange(options.optimizer_offload, false);
-  options.num_microbatches = microbatches_of(what, *trained.optimizer);
+  options.num_microbatches = microbatches_of(what, trained);
   Trainer trainer(loss_of(*trained.model), trained.model->parameters(),
                   std::make_shared<AbstractOptimizer>(trained.optimizer, offload), options,
                   key_from_seed(1));
@@ -136,9 +136,16 @@ void run_on_ranks(const LayoutCase& what, Comm& comm, int64_t steps,
 
 }  // namespace
 
-int64_t microbatches_of(const LayoutCase& what, const Optimizer& optimizer) {
-  return optimizer.example_clip() ? local_rows(what.batch(0)).begin()->second.shape[0]
-                                  : what.options.num_microbatches;
+int64_t microbatches_of(const LayoutCase& what, const ModelAndOptimizer& trained) {
+  if (!trained.optimizer->example_clip()) return what.options.num_microbatches;
+  const int64_t rows = local_rows(what.batch(0)).begin()->second.shape[0];
+  const int64_t asked = what.options.num_microbatches;
+  QT_CHECK(asked == 1 || asked == rows,
+           "--microbatches={}: the optimizer clips the gradient of each example, which is a "
+           "microbatch; leave it out",
+           asked);
+  trained.model->check_example_gradients(batch_part().count);
+  return rows;
 }
 
 LossFunction loss_of(const BaseModel& model) {

@@ -42,8 +42,9 @@ struct SimulatedJob {
 /// Only the memory and the collectives of an optimizer.
 OptimizerPtr abstract_optimizer(OptimizerPtr optimizer);
 LossFunction loss_of(const BaseModel& model);
-/// Those of its options; as many as a rank has rows where the optimizer clips the gradient of each example.
-int64_t microbatches_of(const LayoutCase& what, const Optimizer& optimizer);
+/// Those of its options; as many as a rank has rows where the optimizer clips the gradient of each example. Throws usage
+/// errors as the run does.
+int64_t microbatches_of(const LayoutCase& what, const ModelAndOptimizer& trained);
 
 /// What this rank did in one step.
 struct StepProfile {

@@ -55,7 +55,7 @@ void run_step(const LayoutCase& what, StepLog& log) {
     return result;
   };
   TrainerOptions options = what.options;
-  options.num_microbatches = microbatches_of(what, *trained.optimizer);
+  options.num_microbatches = microbatches_of(what, trained);
   Trainer trainer(loss, model.parameters(), abstract_optimizer(trained.optimizer), options, {});
   const StepLog::Use use(log);
   trainer.train(local_rows(what.batch(0)));

@@ -28,12 +28,7 @@ data::Shard shard_of(const std::string& scope, const data::DatasetConfig& datase
 /// Microbatches are of an example each (take_each_example in train_config.cpp): a data shard has its share of them.
 void share_examples(TrainConfig& config) {
   const int64_t shards = batch_part().count;
-  const LossNormalizingFactor& factor = config.model->model->loss_options().loss_normalizing_factor;
-  QT_CHECK(shards == 1 || !std::holds_alternative<SpecialLossNormalizingFactor>(factor),
-           "loss_normalizing_factor: it counts the tokens of {} data shards together, and the "
-           "gradient of each example is "
-           "clipped; bind None or a number, or train on one data shard",
-           shards);
+  config.model->model->check_example_gradients(shards);
   config.trainer.num_microbatches = std::max<int64_t>(config.trainer.num_microbatches / shards, 1);
 }
 

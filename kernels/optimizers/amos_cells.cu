@@ -75,7 +75,7 @@ void over(std::span<const AmosCells> arrays, const CountOf& count_of, int64_t pe
         launch(table, static_cast<unsigned>(blocks));
       });
 }
-int64_t cells_of(const AmosCells& a) { return a.n == 0 ? 0 : a.cells; }
+int64_t cells_of(const AmosCells& a) { return a.cells; }
 
 }  // namespace
 

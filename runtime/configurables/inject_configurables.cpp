@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "runtime/configurables/optax_configurables.h"
 #include "runtime/gin/config.h"
@@ -16,6 +18,7 @@ struct KeptCall {
   gin::Configurable target;
   std::map<std::string, Arguments::Item> items;
   std::vector<std::string> numbers;  // the parameters that take them
+  gin::Where where;                  // inner_factory
 
   TransformationPtr operator()(std::span<const double> values) const {
     auto given = items;
@@ -26,10 +29,18 @@ struct KeptCall {
       else
         value = values[i];
     }
-    return gin::as<TransformationPtr>(target.function(Arguments(nullptr, &target, given)),
-                                      {"result of " + target.name});
+    return gin::as<TransformationPtr>(target.function(Arguments(nullptr, &target, given)), where);
   }
 };
+
+/// As the state keeps it: int32 or float32.
+double checked_number(double number, bool integer, const std::string& where) {
+  const double most = integer ? 0x1p31 - 1 : static_cast<double>(std::numeric_limits<float>::max());
+  QT_CHECK(std::abs(number) <= most,
+           "{}: {} is no number of {}, which the state of optax.inject_hyperparams keeps", where,
+           number, integer ? "32 bits" : "float32");
+  return number;
+}
 
 /// What optax.inject_hyperparams gives is a function there, which gin cannot call; here it is the transformation that the
 /// function makes of inner_factory's own bindings.
@@ -37,6 +48,10 @@ Value injected(const Arguments& a) {
   QT_CHECK(a.get<DType>("hyperparam_dtype") == DType::f32,
            "{}: hyperparameters are float32 here; bind None", a.where("hyperparam_dtype").text);
   const auto factory = a.get<gin::Callable>("inner_factory");
+  const std::string place = a.where("inner_factory").text;
+  QT_CHECK(factory.name() != a.target().name,
+           "{}: {} of itself; bind the transformation whose numbers are meant", place,
+           factory.name());
   const Arguments inner = a.config().arguments(factory.scoped_name());
   std::vector<std::string> fixed;
   const Value static_args = a.value("static_args");
@@ -47,8 +62,9 @@ Value injected(const Arguments& a) {
   for (const std::string& name : fixed)
     QT_CHECK(factory.target().find(name) != nullptr, "{}: {} has no parameter '{}'",
              a.where("static_args").text, factory.name(), name);
-  const auto call = std::make_shared<KeptCall>(KeptCall{factory.target(), {}, {}});
-  InjectOptions options;
+  const auto call =
+      std::make_shared<KeptCall>(KeptCall{factory.target(), {}, {}, a.where("inner_factory")});
+  InjectOptions options{{}, {}, place};
   for (const gin::Param& param : factory.target().params) {
     if (!param.required && !param.default_value && !inner.has(param.name)) continue;
     const Value value = inner.value(param.name);
@@ -62,7 +78,8 @@ Value injected(const Arguments& a) {
     if (schedule != nullptr)
       h.value = *schedule;
     else
-      h.value = gin::as<double>(value, inner.where(param.name));
+      h.value = checked_number(gin::as<double>(value, inner.where(param.name)), integer,
+                               inner.where(param.name).text);
   }
   options.make = [call](std::span<const double> values) { return (*call)(values); };
   return gin::to_value(inject_hyperparams(std::move(options)));

@@ -20,8 +20,12 @@ double product(const Tuple& t) {
                          [](double a, int64_t b) { return a * static_cast<double>(b); });
 }
 double sum(const Tuple& t) {
-  return static_cast<double>(std::accumulate(t.begin(), t.end(), int64_t{0}));
+  return std::accumulate(t.begin(), t.end(), 0.0,
+                         [](double a, int64_t b) { return a + static_cast<double>(b); });
 }
+constexpr int kMostNested = 100;
+constexpr size_t kMostItems = 64;      // of a tuple
+constexpr double kMostExact = 0x1p53;  // whole numbers up to it are exact
 
 /// One after the other of a text, by Python's precedence.
 class ShapeExpression {
@@ -31,7 +35,10 @@ class ShapeExpression {
 
   Evaluated whole() {
     Evaluated value = additive();
-    if (peek() != 0) fail_here();
+    if (peek() != 0 || at_ != text_.size()) fail_here();
+    const double* number = std::get_if<double>(&value);
+    QT_CHECK(number == nullptr || std::isfinite(*number),
+             "{}: '{}' is not finite for the shape ({})", where_, text_, fmt::join(shape_, ", "));
     return value;
   }
 
@@ -62,7 +69,7 @@ class ShapeExpression {
   }
   int64_t whole_number(const Evaluated& value) const {
     const double x = number(value);
-    if (x != std::floor(x)) fail_here();
+    if (x != std::floor(x) || std::abs(x) > kMostExact) fail_here();
     return static_cast<int64_t>(x);
   }
 
@@ -89,12 +96,12 @@ class ShapeExpression {
     Evaluated value = unary();
     for (;;) {
       if (take("//")) {
-        value = std::floor(number(value) / number(unary()));
+        value = std::floor(number(value) / divisor());
       } else if (take("/")) {
-        value = number(value) / number(unary());
+        value = number(value) / divisor();
       } else if (take("%")) {
-        const double divisor = number(unary()), x = number(value);
-        value = x - divisor * std::floor(x / divisor);
+        const double by = divisor(), x = number(value);
+        value = x - by * std::floor(x / by);
       } else if (peek() == '*' && !std::string_view(text_).substr(at_).starts_with("**")) {
         need("*");
         value = times(value, unary());
@@ -103,16 +110,30 @@ class ShapeExpression {
       }
     }
   }
+  double divisor() {
+    const double x = number(unary());
+    if (x == 0) fail_here();
+    return x;
+  }
   Evaluated times(const Evaluated& a, const Evaluated& b) const {
     if (std::holds_alternative<Tuple>(b)) return times(b, a);
     const Tuple* tuple = std::get_if<Tuple>(&a);
     if (tuple == nullptr) return number(a) * number(b);
     Tuple repeated;
-    for (int64_t i = std::min<int64_t>(whole_number(b), 64); i > 0; --i)
+    const int64_t count = std::max<int64_t>(whole_number(b), 0);
+    if (!tuple->empty() && count > static_cast<int64_t>(kMostItems / tuple->size())) fail_here();
+    for (int64_t i = 0; i < count && !tuple->empty(); ++i)
       repeated.insert(repeated.end(), tuple->begin(), tuple->end());
     return repeated;
   }
+  /// All that nests passes here.
   Evaluated unary() {
+    if (++nested_ > kMostNested) fail_here();
+    Evaluated value = signed_power();
+    --nested_;
+    return value;
+  }
+  Evaluated signed_power() {
     if (take("-")) return -number(unary());
     Evaluated value = postfix();
     return take("**") ? Evaluated(std::pow(number(value), number(unary()))) : value;
@@ -230,6 +251,7 @@ class ShapeExpression {
   const Tuple& shape_;
   const std::string& where_;
   size_t at_ = 0;
+  int nested_ = 0;
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #pragma once
 // The expressions of jestimator.amos_helper (eval_str_value): Python's numbers, tuples, indices and slices, + - * / // % **,
-// functions of math and NumPy, and SHAPE, the shape of a parameter.
+// sqrt, exp, log, log2, log10, floor, ceil, abs, fabs and pow of numbers, prod, sum, mean, max and min of tuples, and SHAPE,
+// the shape of a parameter.
 //
 //   std::get<double>(evaluate("sqrt(1 / prod(SHAPE[:-1]))", {512, 2048}, where))
 //   std::get<std::vector<int64_t>>(evaluate("(1,) + SHAPE[1:]", {512, 2048}, where))   // {1, 2048}

@@ -246,9 +246,15 @@ TEST(ShapeExpression, IsPythons) {
   EXPECT_EQ(tuple("SHAPE[::2]"), (Tuple{4, 10}));
   EXPECT_EQ(tuple("SHAPE[-9:9]"), shape);
   for (const char* wrong :
-       {"", "1 +", "SHAPE[3]", "SHAPE[-4]", "SHAPE[0.5]", "nothing(1)", "(1, 0.5)", "SHAPE + 1",
-        "1 2", "sqrt SHAPE", "max(())", "SHAPE[", "(", ".", "SHAPE[::0]"})
+       {"",         "1 +",          "SHAPE[3]",  "SHAPE[-4]",     "SHAPE[0.5]", "nothing(1)",
+        "(1, 0.5)", "SHAPE + 1",    "1 2",       "sqrt SHAPE",    "max(())",    "1 / 0",
+        "1 // 0",   "1 % 0",        "sqrt(-1)",  "2 ** 5000",     "mean(())",   "SHAPE[1e300]",
+        "(1e300,)", "(1,) * 1e300", "(1,) * 65", "SHAPE[1:9e99]", "SHAPE[",     "(",
+        ".",        "SHAPE[::0]"})
     EXPECT_THROW(evaluate_shape_expression(wrong, shape, "test.gin:1"), Error) << wrong;
+  for (const std::string& deep : {std::string(100000, '(') + "1", std::string(100000, '-') + "1"})
+    EXPECT_THROW(evaluate_shape_expression(deep, shape, "test.gin:1"), Error);
+  EXPECT_THROW(evaluate_shape_expression(std::string("1\0 2", 4), shape, "test.gin:1"), Error);
 }
 
 TEST_F(OptimConfigurables, StatesOfAmosThatDoNotFitNameTheParameter) {
@@ -307,7 +313,15 @@ TEST_F(OptimConfigurables, WhatCannotBeIsRefusedByName) {
       "optimizers.OptaxWrapper.optax_optimizer = @optax.inject_hyperparams()\n"
       "optax.inject_hyperparams.inner_factory = ";
   expect(message("optimizers.OptaxWrapper", inject + "@optax.contrib.dpsgd\n" + dpsgd + "1.0\n"),
-         "optax.inject_hyperparams: inner_factory: a transformation that clips");
+         "optax.inject_hyperparams.inner_factory: a transformation that clips");
+  expect(message("optimizers.OptaxWrapper", inject + "@outer/optax.inject_hyperparams\n"
+                                                     "outer/optax.inject_hyperparams.inner_factory "
+                                                     "= @optax.sgd\noptax.sgd.learning_rate = 1\n"),
+         "optax.inject_hyperparams of itself");
+  expect(
+      message("optimizers.OptaxWrapper", inject + "@optax.noisy_sgd\noptax.noisy_sgd.learning_rate "
+                                                  "= 1\noptax.noisy_sgd.seed = 5000000000\n"),
+      "5000000000 is no number of 32 bits");
   expect(message("optimizers.OptaxWrapper", inject + "@optax.sgd\n"),
          "Required bindings for `optax.sgd` not provided in config: learning_rate");
   expect(message("optimizers.OptaxWrapper", inject +
@@ -316,7 +330,7 @@ TEST_F(OptimConfigurables, WhatCannotBeIsRefusedByName) {
          "test.gin:5: optax.inject_hyperparams.static_args: optax.sgd has no parameter 'mask'");
   expect(message("optimizers.OptaxWrapper",
                  inject + "@optimizers.sgd\noptimizers.sgd.learning_rate = 1\n"),
-         "result of t5x.optimizers.sgd");
+         "optax.inject_hyperparams.inner_factory: expected Transformation");
   expect(message("optimizers.adamw",
                  "optimizers.adamw.learning_rate = 1\noptimizers.adamw.mu_dtype = 'float16'\n"),
          "test.gin:3: t5x.optimizers.adamw.mu_dtype: expected None, 'float32' or 'bfloat16'");

@@ -27,6 +27,11 @@ Value Arguments::value(const std::string& name) const {
   return *param->default_value;
 }
 
+const Config& Arguments::config() const {
+  QT_ASSERT(config_ != nullptr);
+  return *config_;
+}
+
 Where Arguments::where(const std::string& name) const {
   if (const auto found = items_.find(name); found != items_.end()) return found->second.where;
   return {target_->name + "." + name};

@@ -73,7 +73,8 @@ class Arguments {
   Where where(const std::string& name) const;
   std::vector<std::string> names()
       const;  // those of has(), sorted; with "**" the only way to see them all
-  const Config& config() const { return *config_; }
+  /// Throws Bug for those of a call that has none.
+  const Config& config() const;
   const Configurable& target() const { return *target_; }
 
  private:

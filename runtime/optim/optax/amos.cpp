@@ -22,6 +22,14 @@ Shape shape_of(const ParamSlot& slot) {
   return shape;
 }
 
+/// The size that numbers of a parameter are expected to have.
+float eta_of(const AmosOptions& o, const ParamSlot& slot) {
+  const double eta = o.eta_fn(slot.name, shape_of(slot));
+  QT_CHECK(std::isfinite(f32(eta)) && eta >= 0,
+           "eta_fn: of parameter {} it is {}; a size is 0 or more", slot.name, eta);
+  return f32(eta);
+}
+
 /// A parameter's states v and b, of which a number belongs to a cell (kernels/optimizers/amos_cells.h).
 struct SmallStates {
   StateBuffer v, b;
@@ -105,7 +113,7 @@ class RunningSmallAmos final : public RunningAs<AmosOptions> {
     s.cells.n = slot.param.elements();
     s.cells.rank = slot.param.rank;
     s.cells.sizes = slot.param.sizes;
-    s.cells.eta = f32(what().eta_fn(slot.name, shape));
+    s.cells.eta = eta_of(what(), slot);
     int64_t stride = 1;
     for (size_t axis = shape.size(); axis-- > 0;) {
       const bool reduced = small.empty() || small[axis] != shape[axis];
@@ -129,6 +137,7 @@ class RunningSmallAmos final : public RunningAs<AmosOptions> {
     Device& device = Device::current();
     s.v = zero_state_like(kept, device);
     s.b = zero_state_like(kept, device);
+    const MemoryScope scope(MemoryKind::kOptimizer);
     s.sums = device.memory().allocate(stride * static_cast<int64_t>(sizeof(double)));
     s.factors = device.memory().allocate(2 * stride * size_of(DType::f32));
     s.cells.v = s.v.floats();
@@ -148,11 +157,10 @@ class RunningSmallAmos final : public RunningAs<AmosOptions> {
 TransformationPtr scale_by_amos(const AmosOptions& o) {
   check_rate(o.beta, "scale_by_amos: beta");
   if (o.shape_fn) return transformation<RunningSmallAmos>(o);
-  return elementwise(
-      {.slots = {{"v"}, {"b"}},
-       .counts = true,
-       .step = [=](int32_t count) { return RuleStep{rule_at(o, count)}; },
-       .factor = [=](const ParamSlot& slot) { return f32(o.eta_fn(slot.name, shape_of(slot))); }});
+  return elementwise({.slots = {{"v"}, {"b"}},
+                      .counts = true,
+                      .step = [=](int32_t count) { return RuleStep{rule_at(o, count)}; },
+                      .factor = [=](const ParamSlot& slot) { return eta_of(o, slot); }});
 }
 
 TransformationPtr amos(const AmosOptimizerOptions& o) {

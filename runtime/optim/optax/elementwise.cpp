@@ -75,6 +75,11 @@ void RunningElementwise::init(std::span<const ParamSlot> params) {
   for (size_t s = 0; s < slots_.size(); ++s) slots_[s].init(params, what().slots[s]);
 }
 
+void RunningElementwise::rebind(const Transformation& like) {
+  RunningAs::rebind(like);
+  check_form(what().slots.size() == slots_.size() && what().counts == (count_.buffer != nullptr));
+}
+
 void RunningElementwise::update(Updates& updates) {
   if (fuses<Fusable::Identity>() != nullptr) return;
   std::vector<RuleState> states(updates.params.size());

@@ -86,6 +86,7 @@ class ArraysLikeParams {
 class RunningElementwise final : public RunningAs<Elementwise> {
  public:
   using RunningAs::RunningAs;
+  void rebind(const Transformation& like) override;
   void init(std::span<const ParamSlot> params) override;
   void update(Updates& updates) override;
   void take_back() override;

@@ -25,10 +25,16 @@ class RunningInjected final : public RunningAs<InjectOptions> {
     inner_->init(params);
   }
 
+  /// Throws a usage error with the numbers if they make no transformation, or another one.
   void update(Updates& updates) override {
-    const TransformationPtr now = with_numbers();
-    inner_->rebind(*now);
-    described_ = now;
+    try {
+      const TransformationPtr now = with_numbers();
+      inner_->rebind(*now);
+      described_ = now;
+    } catch (const Error& error) {
+      fail(ExitCode::kUsage, "{}: {}; at update {} they are {}", what().where, error.what(),
+           count_.count(), described_numbers());
+    }
     inner_->update(updates);
     add_to_counts(1);
   }
@@ -68,11 +74,19 @@ class RunningInjected final : public RunningAs<InjectOptions> {
     for (size_t i = 0; i < numbers_.size(); ++i) {
       if (is_scheduled(i))
         set(i, value_at(what().hyperparams[i].value, schedule_counts_[i].count()));
-      numbers.push_back(what().hyperparams[i].is_integer
-                            ? static_cast<double>(numbers_[i].count())
-                            : static_cast<double>(*numbers_[i].floats()));
+      numbers.push_back(number_of(i));
     }
     return what().make(numbers);
+  }
+  std::string described_numbers() const {
+    std::vector<std::string> texts;
+    for (size_t i = 0; i < numbers_.size(); ++i)
+      texts.push_back(fmt::format("{} = {}", what().hyperparams[i].name, number_of(i)));
+    return fmt::format("{}", fmt::join(texts, ", "));
+  }
+  double number_of(size_t i) const {
+    return what().hyperparams[i].is_integer ? static_cast<double>(numbers_[i].count())
+                                            : static_cast<double>(*numbers_[i].floats());
   }
   void add_to_counts(int32_t n) {
     count_.count() += n;
@@ -92,7 +106,7 @@ TransformationPtr inject_hyperparams(InjectOptions options) {
   std::vector<double> first;
   for (const Hyperparam& h : options.hyperparams)
     first.push_back(static_cast<double>(value_at(h.value, 0)));
-  check_inner(options.make(first), "optax.inject_hyperparams: inner_factory");
+  check_inner(options.make(first), options.where.c_str());
   return transformation<RunningInjected>(std::move(options));
 }
 

@@ -21,6 +21,7 @@ struct InjectOptions {
   std::vector<Hyperparam> hyperparams;
   /// The transformation with these numbers, in the order of hyperparams.
   std::function<TransformationPtr(std::span<const double>)> make;
+  std::string where = "optax.inject_hyperparams";  // for messages
 };
 /// State: "count", "hyperparams/<name>", "hyperparams_states/<name>/count" of schedules, "inner_state/...".
 TransformationPtr inject_hyperparams(InjectOptions options);

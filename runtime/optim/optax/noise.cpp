@@ -188,6 +188,10 @@ TransformationPtr differentially_private_aggregate(const PrivateAggregateOptions
   QT_CHECK(o.noise_multiplier >= 0,
            "differentially_private_aggregate: noise_multiplier must be 0 or more, got {}",
            o.noise_multiplier);
+  QT_CHECK(std::isfinite(f32(o.l2_norm_clip * o.noise_multiplier)),
+           "differentially_private_aggregate: noise of the deviation l2_norm_clip * "
+           "noise_multiplier = {} is beyond float32",
+           o.l2_norm_clip * o.noise_multiplier);
   return transformation<RunningPrivateAggregate>(o);
 }
 

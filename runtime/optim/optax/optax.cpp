@@ -333,8 +333,7 @@ StateArray state_of(const std::string& name, const StateBuffer& count) {
 
 void check_form(bool same) {
   QT_CHECK(same,
-           "optax.inject_hyperparams: a number makes another transformation of inner_factory; name "
-           "its parameter in "
+           "a number makes another transformation of inner_factory; name its parameter in "
            "static_args");
 }
 
