@@ -1,4 +1,4 @@
-// Amos with small states: a warp adds up a cell, a thread updates one, and a pass over the parameters takes what came of it.
+// Amos with small states: a warp, or a block, adds up a cell, a thread updates one, and a pass over the parameters takes what came of it.
 
 #include <vector>
 
@@ -18,21 +18,27 @@ struct Entry {
   int64_t first_chunk;
 };
 
-/// Members of a cell are added lane by lane, then the lanes: an order of their own, whatever runs beside.
+constexpr int64_t kMembersOfAWarp = 8192;  // at most; a larger cell has a block for itself
+__host__ __device__ bool has_block(const AmosCells& a) { return a.n / a.cells > kMembersOfAWarp; }
+
+/// Members of a cell are added thread by thread, then the threads: an order of its own, whatever runs beside.
 __global__ void __launch_bounds__(kBlockThreads)
     sum_cells(const __grid_constant__ Table<Entry> table) {
   const Entry& e = entry_of(table, blockIdx.x);
   const AmosCells& a = e.arrays;
-  const int64_t cell = (blockIdx.x - e.first_chunk) * kWarps + threadIdx.x / 32;
-  if (cell >= a.cells) return;
+  const int64_t place = blockIdx.x - e.first_chunk;
+  const bool whole = has_block(a);
+  const int64_t cell = whole ? place : place * kWarps + threadIdx.x / 32;
+  const int thread = whole ? threadIdx.x : threadIdx.x % 32;
+  if (cell >= a.cells) return;  // of warps alone
   const int64_t members = a.n / a.cells;
   double sum = 0;
-  for (int64_t m = threadIdx.x % 32; m < members; m += 32) {
+  for (int64_t m = thread; m < members; m += whole ? kBlockThreads : 32) {
     const auto g = static_cast<double>(a.gradient[a.element_of(cell, m)]);
     sum += g * g;
   }
-  sum = warp_sum(sum);
-  if (threadIdx.x % 32 == 0) a.sums[cell] = sum;
+  sum = whole ? block_sum(sum, simt::shared<double>(0, 32)) : warp_sum(sum);
+  if (thread == 0) a.sums[cell] = sum;
 }
 
 __global__ void __launch_bounds__(kBlockThreads)
@@ -63,36 +69,47 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-/// launch(table, blocks) with `per_block` cells or elements to a block.
-template <typename CountOf, typename Launch>
-void over(std::span<const AmosCells> arrays, const CountOf& count_of, int64_t per_block,
-          const Launch& launch) {
+/// launch(table, blocks) with `blocks_of` an array.
+template <typename BlocksOf, typename Launch>
+void over(std::span<const AmosCells> arrays, const BlocksOf& blocks_of, const Launch& launch) {
   std::vector<Entry> entries;
   for (const AmosCells& a : arrays) entries.push_back({a, 0});
   in_tables<Entry>(
-      entries, [&](const Entry& e) { return (count_of(e.arrays) + per_block - 1) / per_block; },
+      entries, [&](const Entry& e) { return blocks_of(e.arrays); },
       [&](const Table<Entry>& table, int64_t blocks) {
         launch(table, static_cast<unsigned>(blocks));
       });
 }
-int64_t cells_of(const AmosCells& a) { return a.cells; }
+int64_t divided_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
 }  // namespace
 
 void sum_amos_cells_gpu(std::span<const AmosCells> arrays, Stream stream) {
-  over(arrays, cells_of, kWarps, [&](const Table<Entry>& table, unsigned blocks) {
-    simt::launch(sum_cells, {.grid = blocks, .block = kBlockThreads, .stream = stream}, table);
-  });
+  over(
+      arrays,
+      [](const AmosCells& a) {
+        return a.cells == 0 ? 0 : has_block(a) ? a.cells : divided_up(a.cells, kWarps);
+      },
+      [&](const Table<Entry>& table, unsigned blocks) {
+        simt::launch(sum_cells,
+                     {.grid = blocks,
+                      .block = kBlockThreads,
+                      .shared = 32 * sizeof(double),
+                      .stream = stream},
+                     table);
+      });
 }
 
 void update_amos_cells_gpu(std::span<const AmosCells> arrays, const rules::Amos& rule,
                            const UpdateControl* control, Stream stream) {
-  over(arrays, cells_of, kBlockThreads, [&](const Table<Entry>& table, unsigned blocks) {
-    simt::launch(update_cells, {.grid = blocks, .block = kBlockThreads, .stream = stream}, table,
-                 rule, control);
-  });
   over(
-      arrays, [](const AmosCells& a) { return a.n; }, kChunk,
+      arrays, [](const AmosCells& a) { return divided_up(a.cells, kBlockThreads); },
+      [&](const Table<Entry>& table, unsigned blocks) {
+        simt::launch(update_cells, {.grid = blocks, .block = kBlockThreads, .stream = stream},
+                     table, rule, control);
+      });
+  over(
+      arrays, [](const AmosCells& a) { return divided_up(a.n, kChunk); },
       [&](const Table<Entry>& table, unsigned blocks) {
         simt::launch(apply_cells, {.grid = blocks, .block = kBlockThreads, .stream = stream}, table,
                      control);
