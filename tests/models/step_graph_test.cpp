@@ -43,6 +43,7 @@ std::unique_ptr<BaseModel> encoder_decoder(const std::string& dtype, bool has_ex
                 .moe = {.num_experts = 4,
                         .mlp_dim = 40,
                         .activations = {"gelu", "linear"},
+                        .dropout_rate = 0.2,
                         .router = {.jitter_noise = 0.1}}};
   return std::make_unique<EncoderDecoderModel>(
       config,
@@ -117,8 +118,10 @@ Run train(const Make& make, const OptimizerPtr& optimizer, const std::vector<Hos
   model->parameters().initialize(key_from_seed(3));
   options.learning_rate = [](int64_t step) { return 0.01f / static_cast<float>(step + 1); };
   Trainer trainer(
-      [&](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
-        LossOutput out = model->loss_fn(batch, {begin, end}, {.train = true, .dropout_key = key});
+      [&, t5x_dropout = options.t5x_dropout](const HostArrays& batch, int64_t begin, int64_t end,
+                                             Key key) {
+        LossOutput out = model->loss_fn(
+            batch, {begin, end}, {.train = true, .dropout_key = key, .t5x_dropout = t5x_dropout});
         return StepLoss{std::move(out.loss), std::move(out.metrics)};
       },
       model->parameters(), optimizer, std::move(options), key_from_seed(1));
@@ -134,12 +137,14 @@ Run train(const Make& make, const OptimizerPtr& optimizer, const std::vector<Hos
 
 /// Trains with and without recordings; returns which steps were launches.
 std::vector<bool> expect_same(const Make& make, const std::function<OptimizerPtr()>& optimizer,
-                              const std::vector<HostArrays>& batches, int64_t microbatches = 1) {
-  const Run plain =
-      train(make, optimizer(), batches,
-            {.num_microbatches = microbatches, .learning_rate = {}, .step_graph = false});
-  const Run run =
-      train(make, optimizer(), batches, {.num_microbatches = microbatches, .learning_rate = {}});
+                              const std::vector<HostArrays>& batches, int64_t microbatches = 1,
+                              bool t5x_dropout = false) {
+  const TrainerOptions options{
+      .num_microbatches = microbatches, .t5x_dropout = t5x_dropout, .learning_rate = {}};
+  TrainerOptions unrecorded = options;
+  unrecorded.step_graph = false;
+  const Run plain = train(make, optimizer(), batches, unrecorded);
+  const Run run = train(make, optimizer(), batches, options);
   EXPECT_EQ(plain.launched, std::vector<bool>(batches.size()));
   for (size_t step = 0; step < batches.size(); ++step) {
     EXPECT_EQ(run.metrics[step].size(), plain.metrics[step].size());
@@ -306,6 +311,13 @@ TEST_F(StepGraphs, AnOffloadedOptimizerTrainsAlike) {
 TEST_F(StepGraphs, OfExpertsWithJitter) {
   expect_same([] { return encoder_decoder("bfloat16", true); },
               [] { return optax_optimizer(adamw(3e-3)); }, batches_like({12, 12, 12}, false));
+}
+
+TEST_F(StepGraphs, OfExpertsWithTheDropoutOfT5x) {
+  EXPECT_EQ(expect_same([] { return encoder_decoder("float32", true); },
+                        [] { return optax_optimizer(adamw(3e-3)); },
+                        batches_like({12, 12, 12}, false), 1, true),
+            (std::vector<bool>{false, true, true}));
 }
 
 TEST_F(StepGraphs, AreRecordedAgainWhenShapesChange) {
