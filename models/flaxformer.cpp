@@ -393,7 +393,7 @@ gin::Value fused_layer(const Arguments& a) {
       "{}: its kernels are those of a MultiQueryDotProductAttention with out_features and of a "
       "MlpBlock with precomputed_intermediates = True; bind these",
       a.where("self_attention").text);
-  QT_CHECK(mlp.dim % def.attention.num_heads == 0,
+  QT_CHECK(def.attention.num_heads > 0 && mlp.dim % def.attention.num_heads == 0,
            "{}: the {} heads of attention do not divide the {} columns of the MLP",
            a.where("mlp").text, def.attention.num_heads, mlp.dim);
   take_more(def, a);

@@ -303,7 +303,7 @@ Tensor FusedParallelLayer::operator()(const Tensor& x, const ops::AttentionMask&
   qkv[1] = std::exchange(qkv[0], q_wi[0]);
   const Tensor found = attend(std::move(qkv), mask, relative_bias, false, true, context);
   ops::Dropout drops = mlp_dropout(context);
-  drops.heads = attend.num_heads;  // they share a token's mask
+  if (context.t5x_dropout) drops.heads = attend.num_heads;  // they share a token's mask there
   const Tensor h = ops::dropout(ops::gate(q_wi[1], q_wi[2], activations), drops);
   const Tensor y = ops::join_heads({found, h}, attend.num_heads);
   return ops::add(x, dense(y, std::vector{o_wo_fused}, context)[0], dropout(context));

@@ -55,6 +55,8 @@ int64_t export_bundle(const ExportSource& source, std::optional<DType> dtype,
   nlohmann::ordered_json state;
   if (quantization) state["quantized"] = name_of(*quantization);
   state["vocabularies"] = to_json(vocabularies);
+  if (!source.generation_config.empty())
+    state[kGenerationConfig] = nlohmann::ordered_json::parse(source.generation_config);
   NewFile file(source.output);
   source.from->verify_before_reading();
   const auto from = weights ? quantized(source, *weights) : source.from;

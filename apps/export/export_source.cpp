@@ -65,12 +65,16 @@ ExportSource source_of(const ExportFlags& flags, const gin::CommandLine& gin_lin
   TrainedModel trained = open_merged_model(flags.model_dir, gin_line, Load::nothing, flags.adapter);
   ExportSource source;
   source.from = open_checkpoint(local_path(flags.model_dir));
+  source.generation_config = kept_generation_config(*source.from);
+  source.defaults = generation_defaults_of(*source.from);
   if (!flags.adapter.empty()) source.from = adapted(source.from, flags.adapter);
   source.config = trained.session->config().config_str();
   source.name = flags.name.empty() ? trained.name : flags.name;
   source.output = flags.output;
   if (const auto dataset = dataset_of_run(trained.session->config()))
     source.answer_length = data::find_length(dataset->task_feature_lengths, "targets");
+  if (source.defaults && source.defaults->max_new_tokens)
+    source.answer_length = source.defaults->max_new_tokens;
   source.model = std::move(trained.model);
   source.session = std::move(trained.session);
   return source;

@@ -10,6 +10,7 @@
 #include "apps/config/checkpoint_config.h"
 #include "apps/config/gin_session.h"
 #include "apps/flags/quantize_flag.h"
+#include "apps/huggingface/generation_config.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "data/examples/preprocessor.h"
 #include "models/configurables.h"
@@ -51,7 +52,9 @@ struct ExportSource {
   std::string name;                              // by which clients call it
   std::string output;                            // the file
   std::optional<int64_t> answer_length = {};     // tokens, where the run or the gin files say it
-  std::shared_ptr<GinSession> session = {};      // outlives the model; null: the caller's
+  std::string generation_config = {};  // kept_generation_config of where the parameters come from
+  std::optional<GenerationDefaults> defaults = {};  // the same, read
+  std::shared_ptr<GinSession> session = {};         // outlives the model; null: the caller's
 };
 
 /// Of a model directory, a checkpoint, a bundle or a Hugging Face directory, and the flags. Throws what open_trained_model

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/huggingface/config.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files/posix_file.h"
@@ -128,16 +129,13 @@ decoding::LogitRules read_rules(const Json& json, const Fields& fields,
   return rules;
 }
 
-}  // namespace
-
-GenerationDefaults read_generation_defaults(const fs::path& directory) {
+/// Of generation_config.json, or of config.json where there is none.
+GenerationDefaults defaults_of(const Json& json, bool has_file, const std::vector<int64_t>& eos) {
   GenerationDefaults defaults;
   const auto set_eos = [&](const std::vector<int64_t>& ids) {
     defaults.eos_ids.assign(ids.begin(), ids.end());
   };
-  set_eos(huggingface::read_config(directory).eos_token_ids);
-  const bool has_file = is_there(directory / "generation_config.json");
-  const Json json = Json::read(directory / (has_file ? "generation_config.json" : "config.json"));
+  set_eos(eos);
   const Fields fields(json);
   if (fields.has("eos_token_id"))
     set_eos(json["eos_token_id"].is_array() ? json["eos_token_id"].as_ints()
@@ -171,6 +169,44 @@ GenerationDefaults read_generation_defaults(const fs::path& directory) {
   defaults.rules = read_rules(json, fields, defaults.eos_ids);
   warn_of_others(json, fields.read(), has_file);
   return defaults;
+}
+
+Json config_file(const fs::path& directory, bool& has_file) {
+  has_file = is_there(directory / "generation_config.json");
+  return Json::read(directory / (has_file ? "generation_config.json" : "config.json"));
+}
+
+}  // namespace
+
+GenerationDefaults read_generation_defaults(const fs::path& directory) {
+  bool has_file = false;
+  const Json json = config_file(directory, has_file);
+  return defaults_of(json, has_file, huggingface::read_config(directory).eos_token_ids);
+}
+
+std::string kept_generation_config(const CheckpointReader& from) {
+  const fs::path folder = from.folder();
+  if (!huggingface::is_directory(folder)) {
+    const Json state = Json::parse(from.state_json(), folder.string() + ": state");
+    return state.has(kGenerationConfig) ? state[kGenerationConfig].raw().dump() : "";
+  }
+  bool has_file = false;
+  const Json json = config_file(folder, has_file);
+  const nlohmann::ordered_json kept = {
+      {"config", json.raw()},
+      {"of_generation", has_file},
+      {"eos_token_ids", huggingface::read_config(folder).eos_token_ids}};
+  return kept.dump();
+}
+
+std::optional<GenerationDefaults> generation_defaults_of(const CheckpointReader& from) {
+  const fs::path folder = from.folder();
+  if (huggingface::is_directory(folder)) return read_generation_defaults(folder);
+  const std::string text = kept_generation_config(from);
+  if (text.empty()) return std::nullopt;
+  const Json kept = Json::parse(text, fmt::format("{}: {}", folder.string(), kGenerationConfig));
+  return defaults_of(kept["config"], kept["of_generation"].as_bool(),
+                     kept["eos_token_ids"].as_ints());
 }
 
 }  // namespace quintet

@@ -20,12 +20,12 @@ TextModel::TextModel(const std::string& model_dir, const gin::CommandLine& line,
   inputs_ = vocabulary(decoder_only_ ? model.output_vocabulary : model.input_vocabulary, ids_only);
   targets_ = vocabulary(model.output_vocabulary, ids_only);
   chat_ = chat_template(trained_.session->config());
-  if (!huggingface::is_directory(trained_.model_dir)) {
+  defaults_ = generation_defaults_of(*trained_.reader);
+  if (!defaults_) {
     learn_from_the_runs_task();
     learn_from_export();
     return;
   }
-  defaults_ = read_generation_defaults(trained_.model_dir);
   answer_length_ = defaults_->max_new_tokens.value_or(answer_length_);
 }
 

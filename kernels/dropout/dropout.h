@@ -23,8 +23,8 @@ inline View with_heads_apart(const View& x, const Attrs& attrs) {
   if (heads == 0) return x;
   View apart = x;
   const auto last = static_cast<size_t>(apart.rank++ - 1);
-  const int64_t width = x.global[last] / heads;
-  QT_CHECK(width * heads == x.global[last] && x.sizes[last] % width == 0,
+  const int64_t width = heads > 0 ? x.global[last] / heads : 0;
+  QT_CHECK(width > 0 && width * heads == x.global[last] && x.sizes[last] % width == 0,
            "dropout: {} of {} columns are not those of some of {} heads", x.sizes[last],
            x.global[last], heads);
   for (auto* axes : {&apart.sizes, &apart.origin, &apart.global}) {

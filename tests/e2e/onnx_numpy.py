@@ -156,6 +156,7 @@ WITH_ATTRIBUTES = {
     "ReduceMean": lambda x, axes, keepdims: x.mean(tuple(axes), keepdims=bool(keepdims)),
     "ReduceSum": lambda x, axes, keepdims: x.sum(tuple(axes), x.dtype, keepdims=bool(keepdims)), "TopK": top_k,
     "Split": lambda x, axis: np.split(x, 2, axis), "GatherElements": lambda x, index, axis: np.take_along_axis(x, index, axis),
+    "ReduceMax": lambda x, axes, keepdims: x.max(tuple(axes), keepdims=bool(keepdims)),
     "ReduceMin": lambda x, keepdims: x.min(keepdims=bool(keepdims)),
     "ArgMax": lambda x, axis, keepdims: x.argmax(axis).astype(np.int64),
 }

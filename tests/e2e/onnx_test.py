@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 
 import e2e
@@ -149,8 +150,13 @@ def run_onnx(file, most, rows):
         yield json.loads(done.stdout)
 
 
-def onnx_ids(file, most, rows):
-    found = [[row[:row.index(1) + 1] if 1 in row else row for row in ids] for ids in run_onnx(file, most, rows)]
+def onnx_ids(file, most, rows, ends=(1,)):
+    """Up to the first of the end tokens, behind which a row is 0."""
+    found = []
+    for ids in run_onnx(file, most, rows):
+        lengths = [next((i + 1 for i, token in enumerate(row) if token in ends), len(row)) for row in ids]
+        assert not any(any(row[length:]) for row, length in zip(ids, lengths)), ids
+        found.append([row[:length] for row, length in zip(ids, lengths)])
     assert all(ids == found[0] for ids in found), found
     return found[0]
 
@@ -162,6 +168,37 @@ def test_the_recorded_ids(folder):
         want = json.loads((KINDS / kind / "expected.json").read_text())
         ids = onnx_ids(exported(KINDS / kind, folder / f"{kind}.onnx"), want["new_tokens"], want["inputs"])
         assert ids == [answer["greedy"][0]["ids"] for answer in want["answers"]], kind
+
+
+def test_the_end_tokens_and_the_length_of_a_directory(folder):
+    """Of generation_config.json, in a graph as in a bundle; what a graph does not do is said."""
+    directory = folder / "directory"
+    shutil.copytree(KINDS / "t5_1_1", directory)
+    prompts = [[7, 1], [5, 9, 1]]
+
+    def answers(model):
+        lines = quintet("generate", f"--model_dir={model}", "--format=json", "--ids", *(" ".join(map(str, ids)) for ids in prompts)).out.splitlines()
+        return [json.loads(line)["ids"] for line in lines]
+
+    free = answers(directory)
+    second = free[0][1]
+    assert second != 1 and len(free[0]) > 2, free
+    (directory / "generation_config.json").write_text(json.dumps({"eos_token_id": [1, second], "max_new_tokens": 5}))
+    want = answers(directory)
+    assert want[0] == free[0][:2] and max(map(len, want)) <= 5, (want, free)
+    quintet("export", f"--model_dir={directory}", f"--output={folder / 'bundle.safetensors'}")
+    assert answers(folder / "bundle.safetensors") == want
+    for model in (directory, folder / "bundle.safetensors"):
+        file = folder / f"{pathlib.Path(model).stem}.onnx"
+        assert onnx_ids(exported(model, file), 5, prompts, (1, second)) == want, model
+    (directory / "generation_config.json").write_text(json.dumps({"suppress_tokens": [free[0][0]], "num_beams": 2}))
+    said = quintet("export", f"--model_dir={directory}", "--format=onnx", f"--output={folder / 'warned.onnx'}").err
+    assert "num_beams has no effect in an ONNX graph" in said and "suppress_tokens" in said, said
+
+
+def test_no_step_asked_for_is_one(folder):
+    rows = run_onnx(exported(KINDS / "t5_1_1", folder / "one.onnx"), 0, [[7, 1]])
+    assert all(len(ids[0]) == 1 for ids in rows)
 
 
 def test_an_encoder_gives_its_output(folder):

@@ -54,8 +54,7 @@ class Builder {
         options_(options),
         graph_("", external),
         load_(graph_, spec, source, options) {
-    constexpr int64_t kNodes = 32 << 20;  // more than operators take
-    if (external == nullptr) graph_.reserve(options.most_bytes + kNodes);
+    if (external == nullptr) graph_.reserve(options.most_bytes + kMostOperatorBytes);
   }
 
   Graph build() {
@@ -114,11 +113,14 @@ class Builder {
   /// is the first that a step reads.
   void read_prompt() {
     const std::string zero = graph_.integer(0, kInt32);
-    const std::string counts = graph_.op(
-        "ReduceSum",
-        {cast(graph_, graph_.op("Greater", {input_, zero}), kInt64), graph_.integers({1})},
-        {{"keepdims", int64_t{1}}});  // [batch, 1]
     prompt_length_ = graph_.op("Gather", {graph_.op("Shape", {input_}), graph_.integer(1)});
+    // Up to the last that is no padding: an id of 0 between others is read as it is.
+    const std::string numbers =
+        graph_.op("Add", {numbers_below(graph_, prompt_length_), graph_.integer(1)});
+    const std::string counts = graph_.op(
+        "ReduceMax",
+        {graph_.op("Mul", {cast(graph_, graph_.op("Greater", {input_, zero}), kInt64), numbers})},
+        {{"axes", Integers{1}}, {"keepdims", int64_t{1}}});  // [batch, 1]
     padding_ = graph_.op("Sub", {prompt_length_, counts});
     const std::string columns =
         numbers_below(graph_, graph_.op("Add", {prompt_length_, graph_.integer(1)}));
@@ -190,8 +192,9 @@ class Builder {
         cast(body, body.op("ArgMax", {logits}, {{"axis", int64_t{-1}}, {"keepdims", int64_t{0}}}),
              kInt32);  // [batch, 1]
     const std::string tokens = body.op("Where", {"ended", body.integer(0, kInt32), best});
-    const std::string ended =
-        body.op("Or", {"ended", body.op("Equal", {best, body.integer(options_.eos_id, kInt32)})});
+    std::string ended = "ended";
+    for (const int32_t id : options_.eos_ids)
+      ended = body.op("Or", {ended, body.op("Equal", {best, body.integer(id, kInt32)})});
     const std::string all =
         body.op("ReduceMin", {cast(body, ended, kInt32)}, {{"keepdims", int64_t{0}}});
     body.output("goes_on_now", body.op("Equal", {all, body.integer(0, kInt32)}), kBool,
@@ -208,8 +211,9 @@ class Builder {
   /// [batch, steps]
   std::string decode() {
     const std::string none = graph_.op("Expand", {graph_.integer(0, kInt32), shape({1})});
-    std::vector<std::string> state = {"max_decode_len", cast(graph_, graph_.integer(1), kBool),
-                                      first_, cast(graph_, none, kBool)};
+    const std::string steps = graph_.op("Max", {"max_decode_len", graph_.integer(1)});
+    std::vector<std::string> state = {steps, cast(graph_, graph_.integer(1), kBool), first_,
+                                      cast(graph_, none, kBool)};
     for (const KeyValue& kv : past_) state.insert(state.end(), {kv.key, kv.value});
     const Graph body = step();
     const auto results = graph_.ops("Loop", state, state.size() - 1,

@@ -17,13 +17,15 @@
 
 namespace quintet::onnx {
 
+inline constexpr int64_t kMostOperatorBytes = 32 << 20;  // of a graph, beside its weights
+
 struct GraphOptions {
   // Of the weights in the file, sums are float32: their dtype, or how they are quantized (f32: not at all).
   DType dtype = DType::f32;
   WeightType weights = WeightType::f32;
   int64_t most_bytes = 0;  // that they take, for which room is made
   int64_t max_decode_len = 128;
-  int32_t eos_id = 1;
+  std::vector<int32_t> eos_ids = {1};
 };
 
 /// Throws a usage error that names what of the specification has no graph here.

@@ -18,10 +18,13 @@ QuantizedParameter Loader::read(const std::string& name, const std::vector<int64
 
 std::string Loader::add(const std::string& name, QuantizedParameter parameter) const {
   HostArray& values = parameter.values;
-  if (dtype_ != DType::f32) values = rounded(std::move(values), dtype_);
-  QT_CHECK_AS(ExitCode::kData, dtype_ == DType::f32 || count_not_finite(dtype_, values.bytes) == 0,
-              "parameter {}: holds numbers too large for {}; use bfloat16 or float32", name,
-              name_of(dtype_));
+  // What a factor has been divided out of is no longer a number of 16 bits: it would be rounded twice.
+  const DType dtype = decoding::factor_of(spec_, name) ? DType::f32 : dtype_;
+  if (dtype != DType::f32) values = rounded(std::move(values), dtype);
+  QT_CHECK_AS(ExitCode::kData, dtype == DType::f32 || count_not_finite(dtype, values.bytes) == 0,
+              "parameter {}: holds numbers that are not finite or too large for {}; use bfloat16 "
+              "or float32",
+              name, name_of(dtype));
   const std::string stored = graph_.tensor(name, values);
   if (values.dtype == DType::f32) return stored;
   const std::string wide = graph_.op("Cast", {stored}, {{"to", int64_t{kFloat}}});
