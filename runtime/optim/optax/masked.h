@@ -11,13 +11,9 @@ struct MaskedOptions {
 };
 
 /// The inner transformation, for some of the parameters.
-class RunningMasked final : public RunningAs<MaskedOptions> {
+class RunningMasked final : public RunningAround<MaskedOptions> {
  public:
-  using RunningAs::RunningAs;
-  void rebind(const Transformation& like) override {
-    RunningAs::rebind(like);
-    inner_->rebind(*what().inner);
-  }
+  using RunningAround::RunningAround;
 
   void init(std::span<const ParamSlot> params) override {
     members_.clear();
@@ -28,8 +24,7 @@ class RunningMasked final : public RunningAs<MaskedOptions> {
              "expression",
              what().mask.where.empty() ? "optax.masked" : what().mask.where, params.size(),
              params[0].name);
-    inner_ = what().inner->start();
-    inner_->init(members_of(params));
+    start_inner(members_of(params));
   }
 
   void update(Updates& updates) override {
@@ -60,7 +55,6 @@ class RunningMasked final : public RunningAs<MaskedOptions> {
     for (const size_t i : members_) some.push_back(params[i]);
     return some;
   }
-  RunningPtr inner_;
   std::vector<size_t> members_;  // indices of its parameters
 };
 

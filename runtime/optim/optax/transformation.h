@@ -94,6 +94,24 @@ class RunningAs : public Running {
   const Options* what_;
 };
 
+/// One around another, `inner` of its options, which it starts.
+template <typename Options>
+class RunningAround : public RunningAs<Options> {
+ public:
+  using RunningAs<Options>::RunningAs;
+  void rebind(const Transformation& like) override {
+    RunningAs<Options>::rebind(like);
+    inner_->rebind(*this->what().inner);
+  }
+
+ protected:
+  void start_inner(std::span<const ParamSlot> params) {
+    inner_ = this->what().inner->start();
+    inner_->init(params);
+  }
+  RunningPtr inner_;
+};
+
 /// A transformation from a class of Running that is made of `Options`.
 template <typename R, typename Options>
 TransformationPtr transformation(Options options) {

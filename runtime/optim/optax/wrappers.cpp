@@ -78,20 +78,15 @@ struct AccumulatedOptions : MultiStepsOptions {
   TransformationPtr inner{};
 };
 
-class RunningMultiSteps final : public RunningAs<AccumulatedOptions> {
+class RunningMultiSteps final : public RunningAround<AccumulatedOptions> {
  public:
-  using RunningAs::RunningAs;
-  void rebind(const Transformation& like) override {
-    RunningAs::rebind(like);
-    inner_->rebind(*what().inner);
-  }
+  using RunningAround::RunningAround;
 
   void init(std::span<const ParamSlot> params) override {
     mini_step_ = host_count();
     gradient_step_ = host_count();
     sums_.init(params, {.name = "acc_grads"});
-    inner_ = what().inner->start();
-    inner_->init(params);
+    start_inner(params);
   }
 
   void update(Updates& updates) override {
@@ -129,7 +124,6 @@ class RunningMultiSteps final : public RunningAs<AccumulatedOptions> {
     if (const auto* k = std::get_if<int64_t>(&what().every_k)) return *k;
     return static_cast<int64_t>(std::get<Schedule>(what().every_k)(gradient_step_.count()));
   }
-  RunningPtr inner_;
   StateBuffer mini_step_, gradient_step_;
   ArraysLikeParams sums_;
   int32_t before_ = 0;  // mini_step before the last update
@@ -141,21 +135,16 @@ struct IfFiniteOptions {
   int64_t max_consecutive_errors;
 };
 
-class RunningIfFinite final : public RunningAs<IfFiniteOptions> {
+class RunningIfFinite final : public RunningAround<IfFiniteOptions> {
  public:
-  using RunningAs::RunningAs;
-  void rebind(const Transformation& like) override {
-    RunningAs::rebind(like);
-    inner_->rebind(*what().inner);
-  }
+  using RunningAround::RunningAround;
 
   void init(std::span<const ParamSlot> params) override {
     in_a_row_ = host_count();
     total_ = host_count();
     last_finite_ = zero_state(DType::boolean, {}, Device::cpu());
     last_finite() = 1;
-    inner_ = what().inner->start();
-    inner_->init(params);
+    start_inner(params);
   }
 
   /// The host has to know: on a GPU it waits.
@@ -193,7 +182,6 @@ class RunningIfFinite final : public RunningAs<IfFiniteOptions> {
 
  private:
   uint8_t& last_finite() const { return *static_cast<uint8_t*>(last_finite_.view.pointer); }
-  RunningPtr inner_;
   StateBuffer in_a_row_, total_, last_finite_;
   struct {
     int32_t in_a_row = 0, total = 0;
