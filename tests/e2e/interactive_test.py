@@ -242,8 +242,10 @@ def test_a_line_that_is_wrong_says_what_was_expected_and_the_next_is_read(folder
     assert result.out == "step 4, nothing is kept: no --output_dir\n" and result.err.count("error: ") == 5, result
     late = quintet("interactive", folder / "no_model", f"--commands={folder}/no_commands", expect=3).err
     assert "no_commands" in late and "no_model" not in late, late  # it is looked for before the model is read
-    in_json = commands(["predict @none.jsonl", "status"], run, "--format=json", expect=3)
-    assert in_json.objects[0]["code"] == 3 and "none.jsonl" in in_json.objects[0]["error"] and in_json.objects[1]["step"] == 4, in_json
+    # The exit code is that of the first line that failed.
+    in_json = commands(["predict @none.jsonl", "nosuch", "status"], run, "--format=json", expect=3)
+    assert [line.get("code") for line in in_json.objects] == [3, 2, None] and "none.jsonl" in in_json.objects[0]["error"], in_json
+    assert in_json.objects[2]["step"] == 4, in_json
     assert "name a model" in quintet("interactive", expect=2).err
 
 
