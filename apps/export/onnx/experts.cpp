@@ -72,7 +72,7 @@ struct Grouping {
 }  // namespace
 
 void Layers::add_mlp(const std::string& gain, const Experts& experts) {
-  const std::string rows = norm(x, gain);
+  const std::string rows = normed(gain);
   add(experts.moe.router.kind == Router::experts_choose ? chosen_by_experts(rows, experts)
                                                         : chosen_by_tokens(rows, experts));
 }

@@ -13,7 +13,7 @@ using Integers = std::vector<int64_t>;
 
 }  // namespace
 
-std::string Layers::norm(const std::string& rows, const std::string& gain) {
+std::string Layers::norm(const std::string& rows, const std::string& gain) const {
   const std::string mean = graph_.op("ReduceMean", {graph_.op("Mul", {rows, rows})},
                                      {{"axes", Integers{-1}}, {"keepdims", int64_t{1}}});
   const std::string root = graph_.op("Sqrt", {graph_.op("Add", {mean, graph_.real(kNormEpsilon)})});
@@ -27,7 +27,7 @@ std::string Layers::heads(const std::string& rows, int64_t count) {
 }
 
 void Layers::project(size_t i, const Attention& attention) {
-  const std::string rows = norm(x, attention.norm);
+  const std::string rows = normed(attention.norm);
   const auto of = [&](size_t part, int64_t count) {
     return heads(graph_.op("MatMul", {rows, attention.in[part]}), count);
   };

@@ -41,7 +41,7 @@ class Layers {
   std::string x;
   std::vector<KeyValue> past;  // and these rows'
 
-  std::string norm(const std::string& rows, const std::string& gain);
+  std::string norm(const std::string& rows, const std::string& gain) const;
   /// [batch, length, heads * head_dim] -> [batch, heads, length, head_dim]
   std::string heads(const std::string& rows, int64_t count);
 
@@ -49,10 +49,16 @@ class Layers {
   void attend_self(size_t i, const Attention& attention);
   void attend_cross(size_t i);
   void add_product(const std::string& matrix) { add(graph_.op("MatMul", {found_, matrix})); }
-  void add_mlp(const std::string& gain, const Mlp& mlp) { add(product(norm(x, gain), mlp)); }
+  void add_mlp(const std::string& gain, const Mlp& mlp) { add(product(normed(gain), mlp)); }
   void add_mlp(const std::string& gain, const Experts& experts);
+  void begin_parallel(const std::string& gain) { parallel_ = norm(x, gain); }
+  void end_parallel() { parallel_.clear(); }
 
  private:
+  /// Of the rows, or what all parts of a parallel layer read.
+  std::string normed(const std::string& gain) const {
+    return parallel_.empty() ? norm(x, gain) : parallel_;
+  }
   void add(const std::string& rows) { x = graph_.op("Add", {x, rows}); }
   void attend(const KeyValue& keys, const std::string& bias);
   /// Of the rows to the keys, with the mask: [1 or batch, heads, length, keys]; empty: nothing is added to scores.
@@ -72,6 +78,7 @@ class Layers {
   Graph& graph_;
   const LayerConfig& config_;
   const Rows rows_;
+  std::string parallel_;              // empty outside of one
   std::string query_, found_;         // found: by attention, [batch, length, joined_kv]
   std::optional<std::string> table_;  // that bias_ is of: layers may share one
   std::string bias_, cosines_, sines_;

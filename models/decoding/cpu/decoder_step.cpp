@@ -35,6 +35,8 @@ struct ReadOrder {
     add_product(mlp.out);
   }
   void add_mlp(const std::vector<float>&, const PackedExperts&) {}
+  void begin_parallel(const std::vector<float>&) {}
+  void end_parallel() {}
 };
 
 /// What the threads of a step share.
@@ -94,10 +96,10 @@ class StepBackend {
       : run_(run), part_(part), barrier_(barrier) {}
 
   void project(size_t, const PackedAttention& attention) {
-    pack_normalized(attention.norm);
+    const PackedRows& rows = normalized(attention.norm);
     const int64_t width = attention.in.n();
     multiply(
-        packed_, attention.in, share(attention.in),
+        rows, attention.in, share(attention.in),
         [&](const Tile& tile) { store_tile(tile, run_.qkv.data(), width); }, next());
     barrier_.wait();
   }
@@ -146,30 +148,35 @@ class StepBackend {
   void add_product(const PackedMatrix& w) { add_product(run_.attended, run_.attended_width, w); }
 
   void add_mlp(const std::vector<float>& norm, const PackedMlp& mlp) {
-    pack_normalized(norm);
-    mlp_activations(packed_, mlp, part_, run_.hidden, next());
+    mlp_activations(normalized(norm), mlp, part_, run_.hidden, next());
     barrier_.wait_for_ranks();
     add_product(run_.hidden, mlp.width, mlp.out);
   }
   /// Every part routes all rows: that is little, and they agree without waiting.
   void add_mlp(const std::vector<float>& norm, const PackedExperts& experts) {
-    pack_normalized(norm);
-    normalized_.resize(static_cast<size_t>(run_.rows * run_.sizes.emb_dim));
-    packed_.unpack(normalized_.data());
-    const ExpertRows routed = route_rows(experts, normalized_.data(), run_.rows);
-    ExpertProducts::in(experts, routed, normalized_.data(), part_, packed_, run_.hidden);
+    routed_rows_.resize(static_cast<size_t>(run_.rows * run_.sizes.emb_dim));
+    normalized(norm).unpack(routed_rows_.data());
+    const ExpertRows routed = route_rows(experts, routed_rows_.data(), run_.rows);
+    ExpertProducts::in(experts, routed, routed_rows_.data(), part_, packed_, run_.hidden);
     barrier_.wait_for_ranks();
     ExpertProducts::out(experts, routed, run_.hidden, part_, packed_, own_columns_of_x());
     barrier_.wait_for_ranks();
   }
 
+  /// Every part packs all rows before one of them adds to any.
+  void begin_parallel(const std::vector<float>& norm) {
+    pack_normalized(parallel_, norm);
+    is_parallel_ = true;
+  }
+  void end_parallel() { is_parallel_ = false; }
+
   /// logits: [rows, vocab]
   void write_logits(float* logits) {
     const PackedMatrix& w = run_.network.logits();
-    pack_normalized(run_.network.decoder().norm);
+    const PackedRows& rows = normalized(run_.network.decoder().norm);
     float* to = run_.shared_logits != nullptr ? run_.shared_logits : logits;
     multiply(
-        packed_, w, share(w),
+        rows, w, share(w),
         [&, first = to + run_.network.columns(run_.vocab).begin,
          scale = run_.network.logit_scale()](const Tile& tile) {
           scale_tile(tile, first, run_.vocab, scale);
@@ -194,8 +201,13 @@ class StepBackend {
   float* own_columns_of_x() const {
     return run_.x + run_.network.columns(run_.sizes.emb_dim).begin;
   }
-  void pack_normalized(const std::vector<float>& norm) {
-    packed_.pack_normalized(run_.x, run_.rows, run_.sizes.emb_dim, norm.data(), kNormEpsilon);
+  void pack_normalized(PackedRows& packed, const std::vector<float>& norm) const {
+    packed.pack_normalized(run_.x, run_.rows, run_.sizes.emb_dim, norm.data(), kNormEpsilon);
+  }
+  const PackedRows& normalized(const std::vector<float>& norm) {
+    if (is_parallel_) return parallel_;
+    pack_normalized(packed_, norm);
+    return packed_;
   }
   PanelRange share(const PackedMatrix& m, int64_t unit = 1) const {
     return m.share(part_.index, part_.count, unit);
@@ -248,9 +260,10 @@ class StepBackend {
   StepRun& run_;
   const Part part_;
   TeamBarrier& barrier_;
-  size_t read_ = 0;  // in the order
-  PackedRows packed_;
-  std::vector<float> scratch_, normalized_;
+  size_t read_ = 0;               // in the order
+  PackedRows packed_, parallel_;  // parallel_: what all parts of a parallel layer read
+  bool is_parallel_ = false;
+  std::vector<float> scratch_, routed_rows_;
   std::vector<SharedQuery> queries_;
 };
 

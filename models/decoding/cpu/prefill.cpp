@@ -57,7 +57,7 @@ struct StackRun {
   Columns head_columns, embed_columns;
   std::shared_ptr<float> memory;
   std::vector<SharedKeys> keys;   // [items, kv heads]
-  std::vector<float> normalized;  // [rows, embed], for experts that route whole sequences
+  std::vector<float> normalized;  // [rows, embed], where others than a block's products read it
   ExpertRows routed;
   std::exception_ptr error;  // of the threads
 
@@ -91,6 +91,7 @@ struct StackRun {
     block = prefill_block_rows(
         rows, static_cast<int64_t>(*std::max_element(threads, threads + num_ranks())));
     lay_out_keys();
+    if (reads_normalized()) normalized.resize(static_cast<size_t>(rows * sizes.emb_dim));
   }
 
   int64_t num_ranks() const { return ranks == nullptr ? 1 : ranks->size(); }
@@ -126,6 +127,15 @@ struct StackRun {
       }
   }
   int64_t length(int64_t item) const { return sequences.length(item); }
+  /// Parallel layers do, and experts that route whole sequences.
+  bool reads_normalized() const {
+    return std::ranges::any_of(stack.layers, [&](const PackedLayer& layer) {
+      return layer.parallel || std::ranges::any_of(layer.feed_forward, [&](const auto& each) {
+               const auto* experts = std::get_if<PackedExperts>(&each.mlp);
+               return experts != nullptr && routes_together(experts->moe);
+             });
+    });
+  }
   /// Whether a token's experts depend on other tokens.
   bool routes_together(const MoeConfig& moe) const {
     return moe.routes_sequences() || sequences.whole_batch;
@@ -236,6 +246,15 @@ class SequenceBackend {
     meet_ranks();
   }
 
+  void begin_parallel(const std::vector<float>& norm) {
+    for_blocks_of_thread([&](int64_t first, int64_t count) {
+      packed_.pack_normalized(x(first), count, run_.sizes.emb_dim, norm.data(), kNormEpsilon);
+      packed_.unpack(normalized(first));
+    });
+    is_parallel_ = true;
+  }
+  void end_parallel() { is_parallel_ = false; }
+
  private:
   /// Between the two products ranks exchange whole rows.
   void add_mlp_of_ranks(const std::vector<float>& norm, const PackedMlp& mlp) {
@@ -260,17 +279,15 @@ class SequenceBackend {
   }
   /// Every row is normalized before any is routed.
   void route_together(const std::vector<float>& norm, const PackedExperts& experts) {
-    if (part_.index == 0)
-      run_.normalized.resize(static_cast<size_t>(run_.rows * run_.sizes.emb_dim));
-#pragma omp barrier
     for_blocks_of_thread(
         [&](int64_t first, int64_t count) { normalize(first, count, norm, normalized(first)); });
 #pragma omp barrier
     if (part_.index == 0) run_.route(experts);
 #pragma omp barrier
   }
-  /// Ranks that share x write the same zeros.
+  /// Ranks that share x write the same zeros. Parallel layers read padding as it is.
   void pack_normalized(int64_t first, int64_t count, const std::vector<float>& norm) {
+    if (is_parallel_) return packed_.pack(normalized(first), count, run_.sizes.emb_dim);
     run_.mask(first, count);
     packed_.pack_normalized(x(first), count, run_.sizes.emb_dim, norm.data(), kNormEpsilon);
   }
@@ -362,6 +379,7 @@ class SequenceBackend {
 
   StackRun& run_;
   const Part part_;
+  bool is_parallel_ = false;
   PackedRows packed_;
   std::vector<float> block_, scratch_, bias_, normalized_, turn_;
   std::vector<SharedQuery> queries_;

@@ -18,9 +18,9 @@ Tensor through_experts(const GpuWeights& network, const GpuForm::Experts& expert
 }
 
 Tensor add_experts(const GpuWeights& network, const Tensor& norm, const GpuForm::Experts& experts,
-                   const Tensor& x) {
+                   const Tensor& x, const Tensor& input) {
   const std::vector<Axis>& axes = x.spec().axes;  // [rows, embed]
-  const Tensor h = with_axes(ops::rms_norm(x, norm),
+  const Tensor h = with_axes(ops::rms_norm(input, norm),
                              {{axis::kBatch, 1}, {axis::kLength, axes[0].size}, axes[1]});
   const ops::RouteOptions routing{
       .num_selected_experts = experts.chosen(), .group_size = axes[0].size, .groups = 1};

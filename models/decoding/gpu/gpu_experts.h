@@ -12,9 +12,9 @@ Tensor through_experts(const GpuWeights& network, const GpuForm::Experts& expert
                        const ops::RouteOptions& routing,
                        std::vector<LayerRouting>* routings = nullptr);
 
-/// x + experts of rms_norm(x, norm); x: [rows, embed]. Of many rows: few take kernels of their
+/// x + experts of rms_norm(input, norm); both [rows, embed]. Of many rows: few take kernels of their
 /// own (gpu_products.h).
 Tensor add_experts(const GpuWeights& network, const Tensor& norm, const GpuForm::Experts& experts,
-                   const Tensor& x);
+                   const Tensor& x, const Tensor& input);
 
 }  // namespace quintet::decoding

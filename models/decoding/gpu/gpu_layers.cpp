@@ -13,10 +13,22 @@ struct StepBackend {
   const StepAttention& attention;
   const Tensor& attended;
   DecodeRows rows;
-  Tensor x, qkv;  // [rows, embed]; [rows, joined_kv], in self-attention all side by side
+  Tensor x, qkv;      // [rows, embed]; [rows, joined_kv], in self-attention all side by side
+  Tensor parallel{};  // of a parallel layer: the rows as all of its parts read them
 
+  void begin_parallel(const Tensor&) {
+    parallel = Tensor(x.spec());
+    Device::current().copy({.to = parallel.raw(),
+                            .from = x.raw(),
+                            .bytes = x.bytes(),
+                            .counts = {1, 1},
+                            .to_strides = {},
+                            .from_strides = {}});
+  }
+  void end_parallel() { parallel = {}; }
+  const Tensor& input() const { return parallel.absent() ? x : parallel; }
   void project(size_t, const GpuAttention& weights) {
-    qkv = products.normed(x, weights.norm, weights.in.joined);
+    qkv = products.normed(input(), weights.norm, weights.in.joined);
     rows.query = at(qkv, 0);
     rows.query_stride = qkv.size(1);
   }
@@ -39,10 +51,10 @@ struct StepBackend {
   void attend_cross(size_t i) { attention.cross(i, rows); }
   void add_product(const GpuMatrix& matrix) { x = products.added(x, attended, matrix); }
   void add_mlp(const Tensor& norm, const GpuForm::Mlp& mlp) {
-    x = products.added(x, products.activated(x, norm, mlp), mlp.wo);
+    x = products.added(x, products.activated(input(), norm, mlp), mlp.wo);
   }
   void add_mlp(const Tensor& norm, const GpuForm::Experts& experts) {
-    x = products.with_experts(x, norm, experts);
+    x = products.with_experts(x, input(), norm, experts);
   }
 };
 

@@ -43,16 +43,17 @@ class Products {
     run(p, y);
     return y;
   }
-  /// x + experts of the norm of x, where x was if that saves memory; summed likewise
-  Tensor with_experts(const Tensor& x, const Tensor& norm, const GpuForm::Experts& experts) const {
+  /// x + experts of the norm of `input`, where x was if that saves memory; summed likewise
+  Tensor with_experts(const Tensor& x, const Tensor& input, const Tensor& norm,
+                      const GpuForm::Experts& experts) const {
     const int64_t choices = rows_ * experts.chosen();
     if (rows_ > kMaxSmallBatchRows || choices > kMaxSmallBatchChoices ||
         !experts.router_bias.absent())
-      return add_experts(network_, norm, experts, x);
+      return add_experts(network_, norm, experts, x, input);
     const GpuForm::Mlp& mlp = experts.mlp;
     const Tensor logits(Spec{{x.spec().axes[0], experts.router.spec().axes[1]}, DType::f32});
-    run(product({.norm = scale(norm)}, x, experts.router), logits);
-    SmallBatchMatmul p = first_half(x, norm, mlp);
+    run(product({.norm = scale(norm)}, input, experts.router), logits);
+    SmallBatchMatmul p = first_half(input, norm, mlp);
     p.experts = {.logits = logits.local().data<float>(),
                  .count = experts.router.size(1),
                  .chosen = experts.chosen()};

@@ -57,8 +57,10 @@ struct SequenceBackend {
   Tensor residual{};  // [batch, length, embed] that the next norm adds to x; absent at first
   // [batch, length, joined_kv], of keys and values kv_width; query: attention's result, too
   Tensor query{}, key{}, value{};
+  Tensor parallel{};  // of a parallel layer: the norm that all of its parts read
 
   Tensor normed(const Tensor& norm) {
+    if (!parallel.absent()) return parallel;
     ops::ResidualNorm sum{x, {}};
     if (residual.absent())
       sum.out = ops::rms_norm(x, norm);
@@ -68,6 +70,13 @@ struct SequenceBackend {
     x = sum.x_new;
     return token_mask.absent() ? sum.out : ops::mask_tokens(sum.out, token_mask);
   }
+  /// Parallel layers read padding as it is.
+  void begin_parallel(const Tensor& norm) {
+    const Tensor masks = std::exchange(token_mask, {});
+    parallel = normed(norm);
+    token_mask = masks;
+  }
+  void end_parallel() { parallel = {}; }
   void project(size_t i, const GpuAttention& attention) {
     const Tensor h = normed(attention.norm);
     const auto& [parts, joined] = attention.in;
@@ -107,21 +116,24 @@ struct SequenceBackend {
                            {.num_heads = stack.layer.num_heads});
   }
   /// Onto what is there for the next norm.
-  void add_part(Tensor part) {
+  void add(const Tensor& part) { residual = residual.absent() ? part : ops::add(residual, part); }
+  /// The same of a part of which each rank has a summand.
+  void add_part(const Tensor& part) {
     weights.sum(part);
-    residual = residual.absent() ? part : ops::add(residual, part);
+    add(part);
   }
   void add_product(const GpuMatrix& matrix) { add_part(ops::matmul(query, matrix)); }
   void add_mlp(const Tensor& norm, const GpuForm::Mlp& mlp) {
     add_part(ops::mlp(normed(norm), mlp.wi_0, mlp.wi_1, mlp.wo, mlp.activations));
   }
   void add_mlp(const Tensor& norm, const GpuForm::Experts& experts) {
-    const Tensor h = normed(norm);
-    residual =
-        through_experts(weights, experts, h,
+    Tensor h = normed(norm);
+    // What experts make of padding nobody reads; served for itself it takes nobody's place.
+    if (routings == nullptr && !token_mask.absent()) h = ops::mask_tokens(h, token_mask);
+    add(through_experts(weights, experts, h,
                         routings == nullptr ? inference_routing(experts.moe, h.size(0), h.size(1))
                                             : routing_of(experts.moe, h.size(0), h.size(1), false),
-                        routings);
+                        routings));
   }
   /// The stack's output.
   Tensor run(const StackWeights<GpuForm>& layers) {
@@ -152,7 +164,7 @@ Tensor encode(const GpuWeights& weights, const Tensor& ids, const Tensor& marks,
       .stack = stack,
       .mask = ops::with_ranges({.query_segments = marks, .key_segments = marks, .prefix = {}}),
       .x = embedded(weights.encoder_embedding, ids),
-      .token_mask = stack.masks_padding() ? marks : Tensor(),
+      .token_mask = stack.layer.masks_padding ? marks : Tensor(),
       .routings = routings}
       .run(weights.encoder);
 }
@@ -175,7 +187,7 @@ TargetOutput run_targets(const GpuWeights& weights, const HostArrays& batch) {
       .stack = spec.decoder,
       .mask = {.query_segments = segments, .key_segments = segments, .prefix = {}, .causal = true},
       .x = embedded(weights.embedding, rows_of(batch, rows, "decoder_input_tokens")),
-      .token_mask = spec.decoder.masks_padding() ? decoder_token_mask(batch, rows) : Tensor(),
+      .token_mask = spec.decoder.layer.masks_padding ? decoder_token_mask(batch, rows) : Tensor(),
       .routings = &routings};
   if (spec.encoder) {
     const Tensor inputs = mask_segments(batch, "encoder_input_tokens", "encoder_segment_ids", rows);

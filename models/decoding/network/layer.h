@@ -8,6 +8,7 @@
 //   attend_cross(i)              the same among the encoder's
 //   add_product(matrix)          what was found, times the matrix, onto the row
 //   add_mlp(norm, mlp)           a dense MLP or experts of the norm of every row, onto the row
+//   begin_parallel(norm)         until end_parallel() all norms are this one, of the rows as they are now
 
 #include "models/decoding/network/weights.h"
 
@@ -16,18 +17,20 @@ namespace quintet::decoding {
 /// Layer i of a stack.
 template <class Form, class Backend>
 void run_layer(Backend& backend, size_t i, const LayerWeights<Form>& layer) {
+  if (layer.parallel) backend.begin_parallel(layer.self.norm);
   backend.project(i, layer.self);
   backend.attend_self(i, layer.self);
-  if (!layer.parallel) backend.add_product(layer.self.out);
+  backend.add_product(layer.self.out);
   if (layer.cross) {
     backend.project(i, *layer.cross);
     backend.attend_cross(i);
     backend.add_product(layer.cross->out);
   }
-  for (const FeedForwardWeights<Form>& block : layer.feed_forward)
+  for (const FeedForwardWeights<Form>& block : layer.feed_forward) {
     std::visit([&](const auto& mlp) { backend.add_mlp(block.norm, mlp); }, block.mlp);
-  // Of a parallel layer the MLP reads the rows as attention has read them.
-  if (layer.parallel) backend.add_product(layer.self.out);
+    // An extra MLP reads what the layer was without it.
+    if (layer.parallel && &block == layer.feed_forward.data()) backend.end_parallel();
+  }
 }
 
 template <class Form, class Backend>
