@@ -308,7 +308,7 @@ Tensor EncoderDecoderModel::hidden(const HostArrays& batch, Rows rows,
       mask_segments(batch, "encoder_input_tokens", "encoder_segment_ids", rows),
       rows_of(batch, rows, "decoder_input_tokens"),
       mask_segments(batch, "decoder_target_tokens", "decoder_segment_ids", rows),
-      spec().decoder.masks_padding() ? decoder_token_mask(batch, rows) : Tensor(), context);
+      spec().decoder.layer.masks_padding ? decoder_token_mask(batch, rows) : Tensor(), context);
 }
 
 std::vector<std::pair<std::string, std::string>> EncoderDecoderModel::counted_features(
@@ -334,7 +334,7 @@ Tensor DecoderOnlyModel::hidden(const HostArrays& batch, Rows rows, const Contex
   return network_.decode(
       rows_of(batch, rows, "decoder_input_tokens"),
       mask_segments(batch, "decoder_target_tokens", "decoder_segment_ids", rows), prefix,
-      spec().decoder.masks_padding() ? decoder_token_mask(batch, rows) : Tensor(), context);
+      spec().decoder.layer.masks_padding ? decoder_token_mask(batch, rows) : Tensor(), context);
 }
 
 std::vector<std::pair<std::string, std::string>> DecoderOnlyModel::counted_features(

@@ -438,10 +438,6 @@ gin::Value layer(const Arguments& a, const std::string& attention) {
   if (a.has("extra_mlp") && !a.value("extra_mlp").is_none())
     def.extra_mlp = a.get<MlpDef>("extra_mlp");
   def.parallel = a.has("parallel") && a.get<bool>("parallel");
-  QT_CHECK(!def.parallel || (!def.cross_attention && attention == "self_attention" &&
-                             def.mlp.object_as<MlpDef>() && !def.extra_mlp),
-           "{}: layers of a decoder without encoder and without experts alone are parallel here",
-           a.where("parallel").text);
   take_more(def, a);
   return object(def);
 }
@@ -606,7 +602,9 @@ SparseStack sparse_stack(const StackDef& def, const LayerConfig& c) {
            c.init_scale, moe->scale.value_or(0));
   QT_CHECK(def.sparse.attention == def.dense.attention,
            "sparse_layer_factory: expected the attention of layer_factory's layers");
-  QT_CHECK(!def.dense.parallel, "parallel: expected False of all layers of a stack with experts");
+  QT_CHECK(!def.dense.fused,
+           "layer_factory: expected layers that are not fused in a stack with experts");
+  s.parallel = def.sparse.parallel;
   QT_CHECK(def.sparse.has_relative_bias == def.dense.has_relative_bias,
            "relative_position_bias_factory: bind it for layer_factory and sparse_layer_factory, or "
            "for neither");
@@ -698,6 +696,7 @@ T5Module encoder_decoder(const Arguments& a) {
           other.dropout_rate == c.dropout_rate,
       "t5_architecture.EncoderDecoder: encoder and decoder layers must have the same sizes "
       "and relative position biases of the same size, both of the stack or both of each layer");
+  c.parallel_encoder = encoder.dense.parallel;
   c.sparse_encoder = sparse_stack(encoder, c);
   c.sparse_decoder = sparse_stack(decoder, c);
   c.encoder_sows = sows_of(encoder);

@@ -65,9 +65,10 @@ struct LayerConfig {
 
   // of self-attention: queries and keys are turned by their positions (kernels/rotary/rotary.h) up to this timescale
   std::optional<double> rotary_max_timescale = {};
-  bool multi_query = false;    // all heads have the keys and values of one (arXiv:1911.02150)
-  bool masks_padding = false;  // padding enters attention and MLP as zeros; flaxformer's
-  bool parallel = false;  // attention and MLP of one norm, added together; without cross-attention
+  bool multi_query = false;  // all heads have the keys and values of one (arXiv:1911.02150)
+  // padding enters attention and MLP as zeros, but for parallel layers, and leaves a stack so; flaxformer's
+  bool masks_padding = false;
+  bool parallel = false;  // attention and MLP of one norm, added together; of an encoder: T5Config
   bool fused =
       false;  // of parallel layers, with multi-query attention: kernels as flaxformer fuses them
   int64_t block_layers = 0;  // of a stack with experts: from one sparse layer to the next

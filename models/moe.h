@@ -55,6 +55,7 @@ struct SparseStack {
   LayerLayout layout = LayerLayout::mixed;
   MoeConfig moe{};
   bool extra_mlp = false;  // ST-MoE: a dense MLP after the sparse one
+  bool parallel = false;   // LayerConfig::parallel of sparse layers
 
   /// Throws a usage error if sparse layers are mixed and do not divide the layers.
   bool is_sparse(int64_t layer, int64_t num_layers) const;

@@ -120,10 +120,11 @@ Tensor masked(const Tensor& x, const Tensor& token_mask) {
   return token_mask.absent() ? x : ops::mask_tokens(x, token_mask);
 }
 
-std::variant<MlpBlock, MoeLayer> make_mlp(const Scope& scope, const LayerConfig& config,
-                                          const SparseStack* sparse) {
-  if (sparse != nullptr) return MoeLayer(scope, config, sparse->moe);
-  return MlpBlock(scope, config);
+std::deque<ExtraMlp> extra_mlps(const Scope& layer, const LayerConfig& config,
+                                const SparseStack* sparse) {
+  std::deque<ExtraMlp> extra;
+  if (sparse != nullptr && sparse->extra_mlp) extra.emplace_back(layer, config);
+  return extra;
 }
 
 }  // namespace
@@ -143,31 +144,67 @@ Tensor Projection::logits(const Tensor& y) const {
   return ops::scale(tied ? ops::matmul_t(y, kernel) : ops::matmul(y, kernel), logit_scale);
 }
 
+AnyMlp::AnyMlp(const Scope& scope, const LayerConfig& config, const SparseStack* sparse)
+    : mlp(sparse != nullptr ? std::variant<MlpBlock, MoeLayer>(MoeLayer(scope, config, sparse->moe))
+                            : MlpBlock(scope, config)) {}
+
+Tensor AnyMlp::operator()(const Tensor& x, const Context& context, LayerRouting* routing) const {
+  if (const auto* sparse = std::get_if<MoeLayer>(&mlp)) return (*sparse)(x, context, routing);
+  return std::get<MlpBlock>(mlp)(x, context);
+}
+
+ExtraMlp::ExtraMlp(const Scope& layer, const LayerConfig& config)
+    : sown(layer.path() + "/activations"),
+      norm(layer / "pre_extra_mlp_layer_norm", config),
+      mlp(layer / "extra_mlp", config),
+      dropout(layer, "extra_mlp_dropout", "post_extra_mlp_dropout", config) {}
+
+Residual ExtraMlp::operator()(Residual residual, const Tensor& token_mask,
+                              const Context& context) const {
+  const auto [x, normed] = norm(std::move(residual));
+  context.sow(sown, x);
+  return {x, mlp(masked(normed, token_mask), context), dropout(context)};
+}
+
 FeedForward::FeedForward(const Scope& scope, const LayerConfig& config, const SparseStack* sparse,
                          const std::string& flax_dropout)
     : norm_(scope / "pre_mlp_layer_norm", config),
-      mlp_(make_mlp(scope / "mlp", config, sparse)),
-      dropout_(scope, "mlp_dropout", flax_dropout, config) {
-  if (sparse != nullptr && sparse->extra_mlp)
-    extra_.push_back({scope.path() + "/activations",
-                      RmsNorm(scope / "pre_extra_mlp_layer_norm", config),
-                      MlpBlock(scope / "extra_mlp", config),
-                      DropoutPlace(scope, "extra_mlp_dropout", "post_extra_mlp_dropout", config)});
-}
+      mlp_(scope / "mlp", config, sparse),
+      dropout_(scope, "mlp_dropout", flax_dropout, config),
+      extra_(extra_mlps(scope, config, sparse)) {}
 
 Tensor FeedForward::operator()(Residual residual, const Tensor& token_mask, const Context& context,
                                LayerRouting* routing) const {
   const auto [x, normed] = norm_(std::move(residual));
-  const Tensor h = masked(normed, token_mask);
-  const auto* sparse = std::get_if<MoeLayer>(&mlp_);
-  Residual end{
-      x, sparse != nullptr ? (*sparse)(h, context, routing) : std::get<MlpBlock>(mlp_)(h, context),
-      dropout_(context)};
-  for (const ExtraMlp& extra : extra_) {
-    const auto [y, extra_normed] = extra.norm(std::move(end));
-    context.sow(extra.sown, y);
-    end = {y, extra.mlp(masked(extra_normed, token_mask), context), extra.dropout(context)};
-  }
+  Residual end{x, mlp_(masked(normed, token_mask), context, routing), dropout_(context)};
+  for (const ExtraMlp& extra : extra_) end = extra(std::move(end), token_mask, context);
+  return end.sum();
+}
+
+ParallelLayer::ParallelLayer(const Scope& scope, const StackSpec& stack, int64_t index)
+    : layer_norm(scope / "layer_norm", stack.layer),
+      self_attention(scope / (stack.is_encoder ? "attention" : "self_attention"), stack.layer),
+      mlp(scope / "mlp", stack.layer, stack.sparse_at(index)),
+      dropout(scope, "dropout", "dropout", stack.layer),
+      extra(extra_mlps(scope, stack.layer, stack.sparse_at(index))),
+      is_encoder(stack.is_encoder),
+      divisor(stack.parallel_divisor()) {
+  if (stack.cross_attention)
+    encoder_decoder_attention.emplace_back(scope / "encoder_decoder_attention", stack.layer);
+}
+
+Tensor ParallelLayer::operator()(const Tensor& x, const Tensor& encoded,
+                                 const ops::AttentionMask& self_mask,
+                                 const ops::AttentionMask& cross_mask, const Tensor& token_mask,
+                                 const Tensor& relative_bias, const Context& context,
+                                 LayerRouting* routing) const {
+  const Tensor h = layer_norm(x);
+  Tensor y = ops::add(self_attention(h, h, self_mask, relative_bias, is_encoder, context),
+                      mlp(h, context, routing));
+  for (const Attention& cross : encoder_decoder_attention)
+    y = ops::add(y, cross(h, encoded, cross_mask, Tensor(), true, context));
+  Residual end{x, ops::scale(y, 1 / divisor), dropout(context)};
+  for (const ExtraMlp& more : extra) end = more(std::move(end), token_mask, context);
   return end.sum();
 }
 
@@ -198,12 +235,17 @@ Encoder::Encoder(const Scope& scope, const StackSpec& spec, Remat remat)
       input_dropout_(scope, "input_dropout", flax_name(spec.layer, false, "input_dropout", 0),
                      spec.layer),
       output_dropout_(scope, "output_dropout", flax_name(spec.layer, false, "output_dropout", 1),
-                      spec.layer, spec.masks_padding()),
+                      spec.layer, spec.layer.masks_padding),
       relative_biases_(relative_bias_tables(scope, spec)),
       encoder_norm_(scope / "encoder_norm", spec.layer),
       remat_(remat) {
-  for (int64_t i = 0; i < spec.num_layers; ++i)
-    layers_.emplace_back(scope / fmt::format("layers_{}", i), spec.layer, spec.sparse_at(i));
+  for (int64_t i = 0; i < spec.num_layers; ++i) {
+    const Scope layer = scope / fmt::format("layers_{}", i);
+    if (spec.is_parallel(i))
+      layers_.emplace_back(std::in_place_type<ParallelLayer>, layer, spec, i);
+    else
+      layers_.emplace_back(std::in_place_type<EncoderLayer>, layer, spec.layer, spec.sparse_at(i));
+  }
 }
 
 Tensor Encoder::operator()(const Tensor& x, const Tensor& segments, const Context& context) const {
@@ -212,11 +254,14 @@ Tensor Encoder::operator()(const Tensor& x, const Tensor& segments, const Contex
   const Context stack = context.sowing(spec_.sows.stack);
   stack.sow("encoder/embedder/output", x);
   Tensor y = ops::dropout(x, input_dropout_(context));  // [batch, length, embed]
-  const Tensor token_mask = spec_.masks_padding() ? segments : Tensor();
+  const Tensor token_mask = spec_.layer.masks_padding ? segments : Tensor();
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Context inner = context.sowing(spec_.layer_sows(static_cast<int64_t>(i)));
     y = run_layer(remat_, {y}, inner, [=, this](const Tensors& in, LayerRouting* routing) {
-      return layers_[i](in[0], mask, token_mask, table_of(relative_biases_, i), inner, routing);
+      const Tensor bias = table_of(relative_biases_, i);
+      if (const auto* parallel = std::get_if<ParallelLayer>(&layers_[i]))
+        return (*parallel)(in[0], Tensor(), mask, {}, token_mask, bias, inner, routing);
+      return std::get<EncoderLayer>(layers_[i])(in[0], mask, token_mask, bias, inner, routing);
     });
     sow_layer(inner, spec_, static_cast<int64_t>(i), y);
   }
@@ -257,20 +302,6 @@ Tensor DecoderLayer::operator()(const Tensor& x, const Tensor& encoded,
                 cross_attention_dropout(context)};
   }
   return feed_forward(std::move(attended), token_mask, context, routing);
-}
-
-ParallelLayer::ParallelLayer(const Scope& scope, const LayerConfig& config)
-    : layer_norm(scope / "layer_norm", config),
-      self_attention(scope / "self_attention", config),
-      mlp(scope / "mlp", config),
-      dropout(scope, "dropout", "dropout", config) {}
-
-Tensor ParallelLayer::operator()(const Tensor& x, const ops::AttentionMask& mask,
-                                 const Tensor& relative_bias, const Context& context) const {
-  const Tensor h = layer_norm(x);
-  const Tensor y =
-      ops::add(self_attention(h, h, mask, relative_bias, false, context), mlp(h, context));
-  return ops::add(x, ops::scale(y, std::sqrt(0.5)), dropout(context));
 }
 
 FusedParallelLayer::FusedParallelLayer(const Scope& scope, const LayerConfig& config)
@@ -319,14 +350,14 @@ Decoder::Decoder(const Scope& scope, const StackSpec& spec, Remat remat)
       relative_biases_(relative_bias_tables(scope, spec)),
       decoder_norm_(scope / "decoder_norm", spec.layer),
       remat_(remat) {
-  QT_CHECK(!spec.layer.parallel || (!spec.cross_attention && !spec.has_experts()),
-           "parallel: layers that attend to an encoder or have experts are not parallel here");
+  QT_CHECK(!spec.layer.fused || (!spec.cross_attention && !spec.has_experts()),
+           "parallel_fused_decoder: its layers attend to no encoder and have no experts");
   for (int64_t i = 0; i < spec.num_layers; ++i) {
     const Scope layer = scope / fmt::format("layers_{}", i);
     if (spec.layer.fused)
       layers_.emplace_back(std::in_place_type<FusedParallelLayer>, layer, spec.layer);
-    else if (spec.layer.parallel)
-      layers_.emplace_back(std::in_place_type<ParallelLayer>, layer, spec.layer);
+    else if (spec.is_parallel(i))
+      layers_.emplace_back(std::in_place_type<ParallelLayer>, layer, spec, i);
     else
       layers_.emplace_back(std::in_place_type<DecoderLayer>, layer, spec.layer,
                            spec.cross_attention, spec.sparse_at(i));
@@ -346,10 +377,10 @@ Tensor Decoder::operator()(const Tensor& x, const Tensor& encoded,
       const Tensor bias = table_of(relative_biases_, i);
       return std::visit(
           [&]<class Layer>(const Layer& layer) {
-            if constexpr (std::is_same_v<Layer, DecoderLayer>)
-              return layer(in[0], in[1], self_mask, cross_mask, token_mask, bias, inner, routing);
-            else
+            if constexpr (std::is_same_v<Layer, FusedParallelLayer>)
               return layer(in[0], self_mask, bias, inner);
+            else
+              return layer(in[0], in[1], self_mask, cross_mask, token_mask, bias, inner, routing);
           },
           layers_[i]);
     });
@@ -391,7 +422,7 @@ Tensor Transformer::decode(const Tensor& encoded, const Tensor& encoder_segments
   const ops::AttentionMask cross_mask = ops::with_ranges(
       {.query_segments = segments, .key_segments = encoder_segments, .prefix = {}});
   return (*decoder_)(ops::embed(input_tokens, decoder_embedding_), encoded, self_mask, cross_mask,
-                     spec_.decoder.masks_padding() ? token_mask : Tensor(), context);
+                     spec_.decoder.layer.masks_padding ? token_mask : Tensor(), context);
 }
 
 Projection Transformer::projection() const {

@@ -24,6 +24,7 @@ struct T5Config : LayerConfig {
   std::string remat_policy = "none";           // as T5X's; see Remat
   SparseStack sparse_encoder, sparse_decoder;  // layers that are mixtures of experts
   bool separate_embeddings = false;            // flaxformer: encoder and decoder have a table each
+  bool parallel_encoder = false;               // LayerConfig::parallel of its dense layers
   Sows encoder_sows, decoder_sows;
 };
 
@@ -55,6 +56,24 @@ struct Projection {
   Tensor logits(const Tensor& y) const;
 };
 
+/// A dense MLP that follows a sparse layer's own (ST-MoE, arXiv:2202.08906).
+struct ExtraMlp {
+  std::string sown;  // name of what the layer makes before it
+  RmsNorm norm;
+  MlpBlock mlp;
+  DropoutPlace dropout;
+  ExtraMlp(const Scope& layer, const LayerConfig& config);
+  /// x + MLP(norm(x)), x the residual's sum.
+  Residual operator()(Residual residual, const Tensor& token_mask, const Context& context) const;
+};
+
+/// An MLP, or experts, which set *routing.
+struct AnyMlp {
+  std::variant<MlpBlock, MoeLayer> mlp;
+  AnyMlp(const Scope& scope, const LayerConfig& config, const SparseStack* sparse);
+  Tensor operator()(const Tensor& x, const Context& context, LayerRouting* routing) const;
+};
+
 /// The end of a layer: x + MLP(norm(x)), the MLP dense or a mixture of experts, and perhaps another,
 /// dense one; x is the residual's sum.
 class FeedForward {
@@ -67,14 +86,8 @@ class FeedForward {
                     LayerRouting* routing) const;
 
  private:
-  struct ExtraMlp {
-    std::string sown;  // name of what the layer makes before it
-    RmsNorm norm;
-    MlpBlock mlp;
-    DropoutPlace dropout;
-  };
   RmsNorm norm_;
-  std::variant<MlpBlock, MoeLayer> mlp_;
+  AnyMlp mlp_;
   DropoutPlace dropout_;
   std::deque<ExtraMlp> extra_;  // none or one
 };
@@ -91,6 +104,24 @@ struct EncoderLayer {
                     LayerRouting* routing) const;
 };
 
+/// Attention and MLP of one norm (StackSpec::is_parallel): x + dropout(sum of them / parallel_divisor()).
+struct ParallelLayer {
+  RmsNorm layer_norm;
+  Attention self_attention;
+  std::deque<Attention> encoder_decoder_attention;  // none or one
+  AnyMlp mlp;
+  DropoutPlace dropout;
+  std::deque<ExtraMlp> extra;  // none or one
+  bool is_encoder;
+  double divisor;
+  ParallelLayer(const Scope& scope, const StackSpec& stack, int64_t index);
+  /// As DecoderLayer's; token_mask: of an extra MLP alone.
+  Tensor operator()(const Tensor& x, const Tensor& encoded, const ops::AttentionMask& self_mask,
+                    const ops::AttentionMask& cross_mask, const Tensor& token_mask,
+                    const Tensor& relative_bias, const Context& context,
+                    LayerRouting* routing) const;
+};
+
 class Encoder {
  public:
   Encoder(const Scope& scope, const StackSpec& spec, Remat remat);
@@ -101,7 +132,7 @@ class Encoder {
   StackSpec spec_;
   DropoutPlace input_dropout_, output_dropout_;
   std::vector<Param> relative_biases_;  // one for all layers, or one a layer
-  std::deque<EncoderLayer> layers_;
+  std::deque<std::variant<EncoderLayer, ParallelLayer>> layers_;
   RmsNorm encoder_norm_;
   Remat remat_;
 };
@@ -123,19 +154,7 @@ struct DecoderLayer {
                     LayerRouting* routing) const;
 };
 
-/// Attention and MLP of one norm (LayerConfig::parallel): x + dropout((attention + MLP) / sqrt(2)).
-struct ParallelLayer {
-  RmsNorm layer_norm;
-  Attention self_attention;
-  MlpBlock mlp;
-  DropoutPlace dropout;
-  ParallelLayer(const Scope& scope, const LayerConfig& config);
-  /// x: [batch, length, embed] -> the same
-  Tensor operator()(const Tensor& x, const ops::AttentionMask& mask, const Tensor& relative_bias,
-                    const Context& context) const;
-};
-
-/// The same with fused kernels (LayerConfig::fused), and without the factor: x + dropout(attention + MLP).
+/// A decoder's without an encoder, with fused kernels (LayerConfig::fused): x + dropout(attention + MLP).
 struct FusedParallelLayer {
   RmsNorm layer_norm;
   DotProductAttention attend;

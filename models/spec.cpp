@@ -16,11 +16,13 @@ ModelSpec with_blocks(ModelSpec spec) {
 }  // namespace
 
 ModelSpec spec_of(const T5Config& config) {
+  LayerConfig encoder = config;
+  encoder.parallel = config.parallel_encoder;
   return with_blocks({.vocab_size = config.vocab_size,
                       .dtype = config.dtype,
                       .logits_via_embedding = config.logits_via_embedding,
                       .separate_embeddings = config.separate_embeddings,
-                      .encoder = StackSpec{.layer = config,
+                      .encoder = StackSpec{.layer = encoder,
                                            .num_layers = config.num_encoder_layers,
                                            .is_encoder = true,
                                            .sparse = config.sparse_encoder,

@@ -6,6 +6,7 @@
 //   const ModelSpec& spec = model.spec();
 //   for (int64_t i = 0; i < spec.decoder.num_layers; ++i) load(spec.decoder.layer_scope(i));
 
+#include <cmath>
 #include <optional>
 
 #include "models/moe.h"
@@ -33,8 +34,6 @@ struct StackSpec {
   /// Of its parameters: "encoder" or "decoder".
   std::string scope() const { return is_encoder ? "encoder" : "decoder"; }
   std::string layer_scope(int64_t i) const { return fmt::format("{}/layers_{}", scope(), i); }
-  /// Parallel layers read padding as it is; nothing reads what they make of it.
-  bool masks_padding() const { return layer.masks_padding && !layer.parallel; }
   bool has_experts() const { return sparse.num_sparse_layers > 0; }
   /// Layers that T5X scans as one where it scans; 0: without experts.
   int64_t block_layers() const { return has_experts() ? num_layers / sparse.num_sparse_layers : 0; }
@@ -42,6 +41,16 @@ struct StackSpec {
   const SparseStack* sparse_at(int64_t i) const {
     return sparse.is_sparse(i, num_layers) ? &sparse : nullptr;
   }
+  /// Its layer i adds up attention and MLP of one norm, over the square root of how many they are.
+  bool is_parallel(int64_t i) const {
+    return sparse_at(i) != nullptr ? sparse.parallel : layer.parallel;
+  }
+  bool has_parallel() const {
+    for (int64_t i = 0; i < num_layers; ++i)
+      if (is_parallel(i)) return true;
+    return false;
+  }
+  double parallel_divisor() const { return std::sqrt(cross_attention ? 3.0 : 2.0); }
   bool layer_sows(int64_t i) const {
     return sparse_at(i) != nullptr ? sows.sparse_layers : sows.dense_layers;
   }

@@ -114,8 +114,11 @@ huggingface::Config huggingface_config(const ModelSpec& spec) {
   misfits.unless(!spec.separate_embeddings || (has_experts && !spec.logits_via_embedding),
                  "encoder and decoder have embeddings of their own, which untied Switch "
                  "Transformers alone have");
-  set_experts(*spec.encoder, config, misfits);
-  set_experts(spec.decoder, config, misfits);
+  for (const StackSpec* stack : {&*spec.encoder, &spec.decoder}) {
+    set_experts(*stack, config, misfits);
+    misfits.unless(!stack->has_parallel(),
+                   fmt::format("{}'s parallel layers: T5's follow one another", stack->scope()));
+  }
   misfits.unless(layer.shared_relative_position_bias || !has_experts,
                  "experts and a relative position bias in each layer");
   misfits.check();

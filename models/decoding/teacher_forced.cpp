@@ -90,7 +90,7 @@ class TargetRows {
         to.tokens.push_back(tokens.at(row, t));
         to.positions.push_back(static_cast<int32_t>(t));
         to.uniform.push_back(others ? 1 : 0);
-        if (network_.spec().decoder.masks_padding())
+        if (network_.spec().decoder.layer.masks_padding)
           to.masked.push_back(unmasked.at(row, t) <= 0 ? 1 : 0);
       }
     to.begin.push_back(std::ssize(to.tokens));

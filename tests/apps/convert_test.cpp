@@ -166,6 +166,7 @@ TEST(Convert, WhatHuggingFaceHasNoPlaceForIsNamed) {
     EXPECT_NE(message.find(what), std::string::npos) << message;
   };
   names(refusal([](T5Config& c) { c.scale_attn_logits = true; }), "scale_attn_logits = True");
+  names(refusal([](T5Config& c) { c.parallel_encoder = true; }), "encoder's parallel layers");
   names(refusal([](T5Config& c) {
           c.mlp_activations = {"gelu", "gelu"};
         }),

@@ -317,6 +317,12 @@ TEST(TensorParallel, ResultsOfMultiQueryAndParallelLayersAreOneRanksBits) {
   T5Config config = encoder_decoder();
   config.multi_query = true;
   expect_agree<EncoderDecoderModel>(config, parameters_of<Transformer>(config, 0.25F));
+  config.parallel = config.parallel_encoder = config.masks_padding = true;
+  expect_agree<EncoderDecoderModel>(config, parameters_of<Transformer>(config, 0.25F));
+  config.sparse_encoder = sparse_encoder_decoder(Router::experts_choose).sparse_encoder;
+  config.sparse_decoder = sparse_encoder_decoder().sparse_decoder;
+  config.sparse_encoder.parallel = config.sparse_decoder.parallel = true;
+  expect_agree<EncoderDecoderModel>(config, parameters_of<Transformer>(config, 0.25F));
   auto alone = small_config<TransformerConfig>();
   alone.num_layers = 2;
   alone.multi_query = alone.parallel = true;

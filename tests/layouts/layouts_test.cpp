@@ -108,8 +108,8 @@ TEST_F(Layouts, GiveTheSameRunOfTiedT5) {
 }
 
 TEST_F(Layouts, GiveTheSameRunOfMultiQueryAttentionAndParallelLayers) {
-  for (const Network network :
-       {Network::multi_query, Network::parallel, Network::rotary, Network::fused})
+  for (const Network network : {Network::multi_query, Network::parallel,
+                                Network::parallel_decoder_only, Network::rotary, Network::fused})
     compare({.network = network, .packed = true, .optimizer = {}}, {2, 2}, 2, 2);
 }
 

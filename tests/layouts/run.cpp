@@ -105,8 +105,8 @@ Result run(const Training& training) {
 }
 
 bool decodes_alone(const Training& training) {
-  return training.network == Network::decoder_only || training.network == Network::parallel ||
-         training.network == Network::fused;
+  return training.network == Network::decoder_only ||
+         training.network == Network::parallel_decoder_only || training.network == Network::fused;
 }
 
 }  // namespace
@@ -133,7 +133,8 @@ std::unique_ptr<BaseModel> make_model(const Training& training) {
     config.logits_via_embedding = training.network == Network::t5_1_0_tied;
     config.multi_query = training.network == Network::multi_query;
     config.fused = training.network == Network::fused;
-    config.parallel = config.fused || training.network == Network::parallel;
+    config.parallel = config.fused || training.network == Network::parallel ||
+                      training.network == Network::parallel_decoder_only;
     config.multi_query |= config.fused;
     if (training.network == Network::rotary) {
       config.multi_query = true;
@@ -151,6 +152,7 @@ std::unique_ptr<BaseModel> make_model(const Training& training) {
   T5Config config;
   fill(config);
   config.num_encoder_layers = 1;
+  config.parallel_encoder = config.parallel;
   config.num_decoder_layers = training.num_layers;
   if (training.network == Network::experts) {
     config.masks_padding = true;

@@ -22,6 +22,7 @@ enum class Network {
   experts,
   multi_query,
   parallel,
+  parallel_decoder_only,
   rotary,
   fused
 };

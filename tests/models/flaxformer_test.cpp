@@ -65,8 +65,6 @@ TEST(Flaxformer, RefusesNetworksThatAreNotThere) {
            {kNoCross, "bind their encoder_decoder_attention"},
            {kDecoderOnly + kEmbedder, "bind encoder_decoder_attention = None"},
            {kDecoderOnly + kNoCross, "bind its token_embedder_factory"},
-           {"t5_architecture.DecoderLayer.parallel = True\n", "fixture.gin:"},
-           {"t5_architecture.EncoderLayer.parallel = True\n", "alone are parallel here"},
            {kMultiQuery, "encoder and decoder layers must have the same"},
            {kScanned, "layers are scanned = True there"},
            {"t5_architecture.DecoderLayer.scanned = True\n", "layers are scanned = False there"},
@@ -86,6 +84,17 @@ TEST(Flaxformer, RefusesNetworksThatAreNotThere) {
            {kFused + kOutFeatures, "precomputed_intermediates = True"},
            {kFused + kOutFeatures + kPrecomputed + "MLP_DIM = 15\n", "do not divide the 15"}})
     EXPECT_NE(refusal(bindings).find(expected), std::string::npos) << bindings << refusal(bindings);
+}
+
+TEST(Flaxformer, AStackIsParallelByItself) {
+  const auto config = [](const std::string& bindings) {
+    return gin::as<T5Module>(flaxformer_architecture(tiny(bindings), kDenseGin), {"ARCHITECTURE"})
+        .config;
+  };
+  const T5Config encoder = config("t5_architecture.EncoderLayer.parallel = True\n");
+  EXPECT_TRUE(encoder.parallel_encoder && !encoder.parallel);
+  const T5Config decoder = config("t5_architecture.DecoderLayer.parallel = True\n");
+  EXPECT_TRUE(decoder.parallel && !decoder.parallel_encoder);
 }
 
 TEST(Flaxformer, DecoderOnlyIsWhatItsFilesBind) {

@@ -21,14 +21,15 @@ struct SparseOptions {
   bool shared_bias = true;  // else every layer has a relative position bias
   bool rotary = false;      // instead of one
   bool multi_query = false;
-  bool parallel = false;  // layers of a decoder alone, without experts
-  bool fused = false;     // the same with flaxformer's fused kernels
+  bool parallel = false;  // layers, those with experts too
+  bool fused = false;     // layers of a decoder alone, without experts
 
   std::string name() const {
-    return fmt::format("{}{}_{}{}{}{}{}{}_{}", shared_bias ? "" : "umt5_",
-                       decoder_only ? "decoder_only" : "encdec", chosen, gated ? "_gated" : "",
-                       extra ? "_extra" : "", capacity > 0 ? "_capacity" : "",
-                       separate ? "_separate" : "", router_bias ? "_router_bias" : "", dtype);
+    return fmt::format("{}{}{}_{}{}{}{}{}{}_{}", shared_bias ? "" : "umt5_",
+                       parallel ? "parallel_" : "", decoder_only ? "decoder_only" : "encdec",
+                       chosen, gated ? "_gated" : "", extra ? "_extra" : "",
+                       capacity > 0 ? "_capacity" : "", separate ? "_separate" : "",
+                       router_bias ? "_router_bias" : "", dtype);
   }
 };
 
@@ -45,7 +46,10 @@ inline std::vector<SparseOptions> sparse_kinds() {
           {.decoder_only = true, .chosen = 2, .gated = true, .router_bias = true},
           {.decoder_only = true, .chosen = 1},
           {.decoder_only = true, .chosen = 3, .gated = true, .extra = true},
-          {.decoder_only = true, .chosen = 1, .shared_bias = false}};
+          {.decoder_only = true, .chosen = 1, .shared_bias = false},
+          {.chosen = 2, .gated = true, .extra = true, .parallel = true},
+          {.chosen = 2, .gated = true, .encoder = Router::experts_choose, .parallel = true},
+          {.decoder_only = true, .chosen = 2, .parallel = true}};
 }
 
 /// T5Config or TransformerConfig. Nobody is turned away by capacity.
@@ -65,6 +69,7 @@ Config sparse_config(const SparseOptions& options) {
   SparseStack stack;
   stack.num_sparse_layers = 1;
   stack.extra_mlp = options.extra;
+  stack.parallel = options.parallel;
   stack.moe.num_experts = 4;
   stack.moe.mlp_dim = 18;
   stack.moe.activations = {"relu"};
@@ -75,11 +80,12 @@ Config sparse_config(const SparseOptions& options) {
   stack.moe.dropless = stack.moe.router.use_bias = options.router_bias;
   if constexpr (std::is_same_v<Config, TransformerConfig>) {
     c.num_layers = 2;
-    if (!c.parallel) c.sparse = stack;
+    if (!c.fused) c.sparse = stack;
   } else {
     c.num_encoder_layers = c.num_decoder_layers = 2;
     c.masks_padding = true;
     c.separate_embeddings = options.separate;
+    c.parallel_encoder = c.parallel;
     c.sparse_decoder = stack;
     if (options.encoder) {
       c.sparse_encoder = stack;

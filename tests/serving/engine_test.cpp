@@ -146,7 +146,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Kind{"encdec", "bfloat16"}, Kind{"int8_encdec", "float32"},
                       Kind{"int8_encdec", "bfloat16"}, Kind{"sparse_encdec", "float32"},
                       Kind{"sparse_decoder_only", "float32"},
-                      Kind{"parallel_decoder_only", "float32"},
+                      Kind{"parallel_decoder_only", "float32"}, Kind{"parallel_encdec", "float32"},
                       Kind{"fused_decoder_only", "float32"}),
     [](const auto& named) { return named.param.network + "_" + named.param.dtype; });
 
@@ -274,7 +274,7 @@ TEST(Engine, AGpuSendsWholeRowsOnlyToRequestsWhoseRulesChangeLogits) {
 TEST(Engine, ScoresAreThoseOfTheTokensItGenerates) {
   for (const char* kind :
        {"encdec", "decoder_only", "rotary_decoder_only", "multi_query_decoder_only",
-        "parallel_decoder_only", "fused_decoder_only"}) {
+        "parallel_decoder_only", "parallel_encdec", "fused_decoder_only"}) {
     const auto network = tiny_network(kind);
     const int64_t vocab = network->spec().vocab_size;
     RequestCase request_case{

@@ -33,7 +33,7 @@ struct TinyNetwork {
 
 /// "encdec" or "decoder_only", "sparse_" before it: with experts in the decoder, "umt5_": that and a
 /// relative position bias in every layer, "rotary_": rotary embeddings instead,
-/// "multi_query_": heads that share keys and values, "parallel_" and "fused_": flaxformer's parallel layers, "int8_": with weights in 8 bits; on a GPU computed in
+/// "multi_query_": heads that share keys and values, "parallel_" and "fused_": flaxformer's parallel layers, the first with experts too, "int8_": with weights in 8 bits; on a GPU computed in
 /// `dtype`, if it has an encoder.
 inline std::unique_ptr<TinyNetwork> tiny_network(const std::string& kind,
                                                  const std::string& dtype = "float32") {

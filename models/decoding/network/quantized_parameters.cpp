@@ -51,9 +51,13 @@ std::optional<float> factor_of(const ModelSpec& spec, const std::string& name) {
   const LayerConfig& layer = spec.decoder.layer;
   if (layer.scale_attn_logits && name.ends_with("/query/kernel"))
     return std::sqrt(static_cast<float>(layer.head_dim));
-  if (layer.parallel && !layer.fused &&
-      (name.ends_with("/out/kernel") || name.ends_with("/wo/kernel")))
-    return std::sqrt(2.0F);
+  if (layer.fused || name.find("/extra_mlp/") != std::string::npos ||
+      !(name.ends_with("/out/kernel") || name.ends_with("/wo/kernel")))
+    return std::nullopt;
+  for (const StackSpec* stack : {&spec.decoder, spec.encoder ? &*spec.encoder : nullptr})
+    for (int64_t i = 0; stack != nullptr && i < stack->num_layers; ++i)
+      if (stack->is_parallel(i) && name.starts_with(stack->layer_scope(i) + "/"))
+        return static_cast<float>(stack->parallel_divisor());
   return std::nullopt;
 }
 

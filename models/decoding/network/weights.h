@@ -36,8 +36,8 @@ struct LayerWeights {
   AttentionWeights<Form> self;
   std::optional<AttentionWeights<Form>> cross;
   std::vector<FeedForwardWeights<Form>> feed_forward;  // one, or with ST-MoE's extra MLP two
-  bool parallel =
-      false;  // LayerConfig's; what its matrices `out` and `wo` are divided by: factor_of
+  /// Its matrices `out` and `wo` are divided by StackSpec::parallel_divisor() (factor_of); not an extra MLP's.
+  bool parallel = false;
 };
 
 template <class Form>
@@ -58,10 +58,11 @@ LayerWeights<typename Loader::Form> load_layer(const Loader& load, const StackSp
   using Form = typename Loader::Form;
   const LayerConfig& c = stack.layer;
   const std::string scope = stack.layer_scope(index) + "/";
+  const bool parallel = stack.is_parallel(index);
   const auto norm = [&](const std::string& block) {
+    const bool is_shared = parallel && block != "extra_mlp";
     return load.vector(
-        scope + (c.parallel ? "layer_norm/scale" : "pre_" + block + "_layer_norm/scale"),
-        c.emb_dim);
+        scope + (is_shared ? "layer_norm/scale" : "pre_" + block + "_layer_norm/scale"), c.emb_dim);
   };
   const std::string self = stack.is_encoder ? "attention" : "self_attention";
   LayerWeights<Form> layer{
@@ -74,7 +75,7 @@ LayerWeights<typename Loader::Form> load_layer(const Loader& load, const StackSp
                .relative_bias = std::move(relative_bias)},
       .cross = {},
       .feed_forward = {},
-      .parallel = c.parallel};
+      .parallel = parallel};
   if (stack.cross_attention) {
     const std::string cross = scope + "encoder_decoder_attention";
     layer.cross = {.norm = norm("cross_attention"),
