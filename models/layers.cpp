@@ -212,7 +212,8 @@ Tensor DotProductAttention::operator()(Tensors qkv, const ops::AttentionMask& ma
                                        bool of_self, const Context& context) const {
   const ops::Dropout weights_dropout = dropout(context);
   for (size_t i = 0; of_self && rotary_max_timescale && i < 2; ++i)
-    qkv[i] = ops::rotate(qkv[i], qkv[i].size(-1) / head_dim, *rotary_max_timescale);
+    qkv[i] =
+        ops::rotate(qkv[i], qkv[i].size(-1) / head_dim, {.max_timescale = *rotary_max_timescale});
   return ops::attention(qkv[0], for_all_heads(qkv[1]), for_all_heads(qkv[2]), relative_bias, mask,
                         {.num_heads = num_heads,
                          .scale = score_scale,

@@ -2,10 +2,11 @@
 // Rotary position embeddings (arXiv:2104.09864), as flaxformer's embedding.apply_rotary_embedding has them:
 // of a head's d numbers, j and j + d/2 are a point that is turned by position / max_timescale^(2j/d).
 //
-//   rotate       x [b, l, h d]   ->  y [b, l, h d]     token t of a row stands at position t
-//   rotate_grad  dy [b, l, h d]  ->  dx [b, l, h d]    turned back
+//   rotate       x [..., h d], positions [...]   ->  y [..., h d]
+//   rotate_grad  dy [..., h d], positions [...]  ->  dx [..., h d]    turned back
 //
-// Attributes: h; max_timescale. Angles, sines and cosines are float32; d is even.
+// Positions are int32, or absent: then token t of [.., t, h d] stands at position t. Attributes: h; max_timescale;
+// turned: so many heads, the first, others are copied. Angles, sines and cosines are float32; d is even.
 
 #include <span>
 #include <vector>
@@ -28,13 +29,13 @@ class Rotation {
   std::vector<float> frequencies_;  // [head_dim / 2]
 };
 
-/// For GpuKernels::rotate_rows: rows of heads in device memory, in place. positions [rows].
-struct RotateRows {
-  DType dtype = DType::bf16;
-  void* x = nullptr;
-  int64_t rows = 0, heads = 0, head_dim = 0, row_stride = 0;  // row_stride: in elements
-  const int32_t* positions = nullptr;
-  double max_timescale = 1e4;
+/// Operands of both ops, as their kernels read them.
+struct RotateShape {
+  int64_t rows, heads, head_dim;  // of this block
+  int64_t turned;                 // heads, the first of the block
+  int64_t first, length;          // without positions row r is at first + r % length
+
+  RotateShape(const View& x, const Attrs& attrs);
 };
 
 void rotate_cpu(Views in, Views out, const Attrs& attrs, Stream stream);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/cpu/operands.h"
@@ -33,20 +34,36 @@ void Rotation::apply(const float* turn, const float* x, float* y, int64_t heads)
     }
 }
 
+RotateShape::RotateShape(const View& x, const Attrs& attrs)
+    : rows(x.rows()), heads(attrs.get<int64_t>("h")) {
+  const int tokens = x.rank - 2;
+  head_dim = x.global[x.rank - 1] / heads;
+  turned = attrs.get_or<int64_t>("turned", heads) - x.origin[x.rank - 1] / head_dim;
+  heads = x.depth() / head_dim;
+  turned = std::clamp<int64_t>(turned, 0, heads);
+  first = x.origin[tokens];
+  length = x.size(tokens);
+}
+
 namespace {
 
-void rotate_rows(const View& from, const View& to, const Attrs& attrs, int64_t sign) {
-  cpu::expect_shape(from.rank == 3 && to.elements() == from.elements(), "rotate",
-                    "bl(hd) -> bl(hd)");
+void rotate_rows(Views in, const View& to, const Attrs& attrs, int64_t sign) {
+  const View& from = in[0];
+  cpu::expect_shape(from.rank >= 2 && to.elements() == from.elements(), "rotate",
+                    "...(hd) -> ...(hd)");
   const float* x = cpu::f32(from, "rotate", "x");
   float* y = cpu::f32(to, "rotate", "y");
-  const int64_t d = from.global[2] / attrs.get<int64_t>("h"), depth = from.depth();
-  const Rotation rotation(d, attrs.get<double>("max_timescale"));
-  cpu::parallel_for(from.rows(), cpu::row_grain(depth), [&](int64_t begin, int64_t end) {
-    std::vector<float> turn(static_cast<size_t>(d));
+  const int32_t* positions = in[1].absent() ? nullptr : in[1].data<const int32_t>();
+  const RotateShape s(from, attrs);
+  const int64_t depth = from.depth(), end_of_turned = s.turned * s.head_dim;
+  const Rotation rotation(s.head_dim, attrs.get<double>("max_timescale"));
+  cpu::parallel_for(s.rows, cpu::row_grain(depth), [&](int64_t begin, int64_t end) {
+    std::vector<float> turn(static_cast<size_t>(s.head_dim));
     for (int64_t r = begin; r < end; ++r) {
-      rotation.at(sign * (from.origin[1] + r % from.size(1)), turn.data());
-      rotation.apply(turn.data(), x + r * depth, y + r * depth, depth / d);
+      const int64_t position = positions == nullptr ? s.first + r % s.length : positions[r];
+      rotation.at(sign * position, turn.data());
+      rotation.apply(turn.data(), x + r * depth, y + r * depth, s.turned);
+      std::copy(x + r * depth + end_of_turned, x + (r + 1) * depth, y + r * depth + end_of_turned);
     }
   });
 }
@@ -54,11 +71,11 @@ void rotate_rows(const View& from, const View& to, const Attrs& attrs, int64_t s
 }  // namespace
 
 void rotate_cpu(Views in, Views out, const Attrs& attrs, Stream) {
-  rotate_rows(in[0], out[0], attrs, 1);
+  rotate_rows(in, out[0], attrs, 1);
 }
 
 void rotate_grad_cpu(Views in, Views out, const Attrs& attrs, Stream) {
-  rotate_rows(in[0], out[0], attrs, -1);
+  rotate_rows(in, out[0], attrs, -1);
 }
 
 }  // namespace quintet

@@ -50,35 +50,11 @@ AbstractDevice::AbstractDevice()
 
 const GpuKernels& AbstractDevice::kernels() const {
   static constexpr DoesNothing kNothing;
-  static constexpr GpuKernels table{.cast = kNothing,
-                                    .fill = kNothing,
-                                    .accumulate = kNothing,
-                                    .count_up = kNothing,
-                                    .update_adam = kNothing,
-                                    .update_lion = kNothing,
-                                    .update_sgd = kNothing,
-                                    .update_rules = kNothing,
-                                    .sum_amos_cells = kNothing,
-                                    .update_amos_cells = kNothing,
-                                    .update_adafactor = kNothing,
-                                    .measure_arrays = kNothing,
-                                    .summarize_gradients = kNothing,
-                                    .decide_update = kNothing,
-                                    .fill_normals = kNothing,
-                                    .update_fp8_scaling = kNothing,
-                                    .small_batch_matmul = kNothing,
-                                    .dequantize_rows = kNothing,
-                                    .rotate_rows = kNothing,
-                                    .decode_self = kNothing,
-                                    .decode_cross = kNothing,
-                                    .follow_sources = kNothing,
-                                    .decode_paged = kNothing,
-                                    .store_paged = kNothing,
-                                    .sample = kNothing,
-                                    .draw = kNothing,
-                                    .advance_samples = kNothing,
-                                    .top = kNothing,
-                                    .beam = kNothing};
+  static constexpr GpuKernels table{
+#define GPU_KERNEL(name, ...) kNothing,
+#include "kernels/gpu/gpu_kernels.def"
+#undef GPU_KERNEL
+  };
   return table;
 }
 

@@ -16,7 +16,6 @@
 #include "kernels/logits/logits_gpu.h"
 #include "kernels/optimizers/optimizers_gpu.h"
 #include "kernels/random/random_gpu.h"
-#include "kernels/rotary/rotary_gpu.h"
 #include "kernels/strided_copy/strided_copy_gpu.h"
 #ifdef QUINTET_EMULATE
 #include "kernels/simt/emulator/emulator.h"
@@ -54,35 +53,11 @@ constexpr Kernel kOps[] = {
 #undef OP
 };
 
-constexpr GpuKernels kKernels{.cast = cast_gpu,
-                              .fill = fill_gpu,
-                              .accumulate = accumulate_gpu,
-                              .count_up = count_up_gpu,
-                              .update_adam = update_adam_gpu,
-                              .update_lion = update_lion_gpu,
-                              .update_sgd = update_sgd_gpu,
-                              .update_rules = update_rules_gpu,
-                              .sum_amos_cells = sum_amos_cells_gpu,
-                              .update_amos_cells = update_amos_cells_gpu,
-                              .update_adafactor = update_adafactor_gpu,
-                              .measure_arrays = measure_arrays_gpu,
-                              .summarize_gradients = summarize_gradients_gpu,
-                              .decide_update = decide_update_gpu,
-                              .fill_normals = fill_normals_gpu,
-                              .update_fp8_scaling = update_fp8_scaling_gpu,
-                              .small_batch_matmul = small_batch_matmul_gpu,
-                              .dequantize_rows = dequantize_rows_gpu,
-                              .rotate_rows = rotate_rows_gpu,
-                              .decode_self = decode_self_gpu,
-                              .decode_cross = decode_cross_gpu,
-                              .follow_sources = follow_sources_gpu,
-                              .decode_paged = decode_paged_gpu,
-                              .store_paged = store_paged_gpu,
-                              .sample = sample_gpu,
-                              .draw = draw_gpu,
-                              .advance_samples = advance_samples_gpu,
-                              .top = top_gpu,
-                              .beam = beam_gpu};
+constexpr GpuKernels kKernels{
+#define GPU_KERNEL(name, ...) name##_gpu,
+#include "kernels/gpu/gpu_kernels.def"
+#undef GPU_KERNEL
+};
 
 #ifdef QUINTET_EMULATE
 

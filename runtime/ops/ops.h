@@ -96,9 +96,13 @@ struct AttentionOptions {
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& relative_bias,
                  const AttentionMask& mask, const AttentionOptions& options);
 
-/// Queries or keys [batch, length, heads*kv], turned by their positions, which count from 0 in each row: rotary
-/// position embeddings.
-Tensor rotate(const Tensor& x, int64_t num_heads, double max_timescale);
+struct RotateOptions {
+  double max_timescale = 1e4;
+  Tensor positions{};  // int32 [...]; absent: they count from 0 along the axis before heads
+  std::optional<int64_t> turned{};  // heads, the first; those behind stay as they are. None: all
+};
+/// Rotary position embeddings: queries and keys [..., heads*kv] turned by their positions.
+Tensor rotate(const Tensor& x, int64_t num_heads, const RotateOptions& options);
 
 /// x [..., heads*n] -> of each head its first columns, the next and the next, as many as `widths` say: [..., heads*width]
 /// each; the last absent where its width is 0. And back.

@@ -51,8 +51,7 @@ struct StepRun {
   float *x, *attended, *hidden;
   float* shared_logits;  // null: a rank alone
   std::vector<float> qkv;
-  const std::optional<Rotation> rotation;
-  std::vector<float> turns;  // [rows, head_dim], with a rotation
+  const PlacedHeads placed;
 
   StepRun(const PackedNetwork& packed, const DecoderStep& decoder_step)
       : network(packed),
@@ -72,12 +71,9 @@ struct StepRun {
         hidden(activations.take(rows * hidden_width)),
         shared_logits(network.ranks() == nullptr ? nullptr : activations.take(rows * vocab)),
         qkv(static_cast<size_t>(rows * qkv_width)),
-        rotation(rotation_of(sizes)),
-        turns(static_cast<size_t>(rotation ? rows * sizes.head_dim : 0)) {
-    for (int64_t r = 0; r < rows; ++r) {
+        placed(sizes, rows, [this](int64_t r) { return row(r).position; }) {
+    for (int64_t r = 0; r < rows; ++r)
       network.embed(network.decoder(), row(r).token, x + r * sizes.emb_dim);
-      if (rotation) rotation->at(row(r).position, turns.data() + r * sizes.head_dim);
-    }
     if (network.ranks() != nullptr) network.ranks()->wait();
   }
   static int64_t hidden_width_of(const ModelSpec& spec) {
@@ -232,15 +228,11 @@ class StepBackend {
     barrier_.wait_for_ranks();
   }
 
-  void turn(float* head, int64_t r) const {
-    if (run_.rotation)
-      run_.rotation->apply(run_.turns.data() + r * run_.sizes.head_dim, head, head, 1);
-  }
   /// A head's new key and value, to the cache.
   void append(size_t layer, int64_t kv_head, int64_t r) {
     const int64_t d = run_.sizes.head_dim;
     float* key = run_.qkv.data() + r * run_.qkv_width + run_.joined + kv_head * d;
-    turn(key, r);
+    run_.placed.place(r, key, 1);
     if (run_.row(r).slot != nullptr)
       append_to_cache(run_.step.layout.at(static_cast<int64_t>(layer), kv_head), run_.row(r).slot,
                       key, key + run_.sizes.kv_width(), d);
@@ -250,7 +242,7 @@ class StepBackend {
     const int64_t kv_head = run_.sizes.kv_head_of(head), d = run_.sizes.head_dim;
     if (!run_.sizes.shares_kv()) append(layer, kv_head, r);
     float* query = run_.qkv.data() + r * run_.qkv_width + head * d;
-    turn(query, r);
+    run_.placed.place(r, query, 1);
     attend_cache(query, attended(r, head),
                  run_.step.layout.at(static_cast<int64_t>(layer), kv_head), row.past,
                  row.slot != nullptr ? run_.step.bias->row(layer, head, row.position) : nullptr, d,

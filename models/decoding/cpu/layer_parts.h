@@ -31,11 +31,28 @@ inline void mlp_activations(const PackedRows& x, const PackedMlp& mlp, Part part
   multiply(x, mlp.in, mlp.in.share(part.index, part.count, 2), gate, next);
 }
 
-/// Of queries and keys of self-attention, if they are turned.
-inline std::optional<Rotation> rotation_of(const LayerConfig& sizes) {
-  if (!sizes.rotary_max_timescale) return {};
-  return Rotation(sizes.head_dim, *sizes.rotary_max_timescale);
-}
+/// Queries and keys of self-attention as they meet: with rotary embeddings turned by the positions of their rows.
+class PlacedHeads {
+ public:
+  /// Row r stands at position(r).
+  template <class Position>
+  PlacedHeads(const LayerConfig& sizes, int64_t rows, const Position& position)
+      : head_dim_(sizes.head_dim) {
+    if (!sizes.rotary_max_timescale) return;
+    rotation_.emplace(head_dim_, *sizes.rotary_max_timescale);
+    turns_.resize(static_cast<size_t>(rows * head_dim_));
+    for (int64_t r = 0; r < rows; ++r) rotation_->at(position(r), turns_.data() + r * head_dim_);
+  }
+  /// heads: [count, head_dim] of a row, in place.
+  void place(int64_t row, float* heads, int64_t count) const {
+    if (rotation_) rotation_->apply(turns_.data() + row * head_dim_, heads, heads, count);
+  }
+
+ private:
+  int64_t head_dim_;
+  std::optional<Rotation> rotation_;
+  std::vector<float> turns_;  // [rows, head_dim]
+};
 
 /// Relative biases of a stack, by distance: row(layer, head, query)[key] for 0 <= key < length; null for a stack
 /// without.

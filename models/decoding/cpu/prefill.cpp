@@ -48,7 +48,7 @@ struct StackRun {
   const int64_t rows, heads, joined;  // heads, joined: this rank's
   const int64_t query_width;          // of all ranks
   BiasDiagonals bias;
-  const std::optional<Rotation> rotation;
+  const PlacedHeads placed;
   SharedActivations activations;
   float *x, *queries;  // [rows, embed]; [rows, query_width], where attention's results go too
   float* hidden;       // [rows, mlp] or [chosen rows, mlp of experts] of ranks that share it
@@ -76,7 +76,7 @@ struct StackRun {
         joined(sizes.joined_kv()),
         query_width(network.all_joined_kv()),
         bias(stack, 1 + *std::max_element(s.positions.begin(), s.positions.end())),
-        rotation(rotation_of(sizes)),
+        placed(sizes, rows, [&s](int64_t r) { return s.positions[static_cast<size_t>(r)]; }),
         activations(ranks, rows * (sizes.emb_dim + query_width) + shared_hidden() + num_ranks()),
         x(activations.take(rows * sizes.emb_dim)),
         queries(activations.take(rows * query_width)),
@@ -167,7 +167,8 @@ class SequenceBackend {
                [&](const Tile& tile) { store_tile(tile, block_.data(), width); });
       for (int64_t r = 0; r < count; ++r) {
         float* row = block_.data() + r * width;
-        if (width > joined) turn(first + r, row);
+        if (width > joined)  // queries and keys, which lie behind each other
+          run_.placed.place(first + r, row, run_.heads + run_.sizes.kv_heads());
         std::copy_n(row, joined, query(first + r));
         if (width > joined)
           keep(layer, first + r, row + joined, row + joined + run_.sizes.kv_width());
@@ -323,13 +324,6 @@ class SequenceBackend {
       body(b * run_.block, std::min(run_.block, run_.rows - b * run_.block));
   }
 
-  /// Queries and keys, which lie behind each other.
-  void turn(int64_t row, float* heads) {
-    if (!run_.rotation) return;
-    turn_.resize(static_cast<size_t>(run_.sizes.head_dim));
-    run_.rotation->at(run_.sequences.positions[static_cast<size_t>(row)], turn_.data());
-    run_.rotation->apply(turn_.data(), heads, heads, run_.heads + run_.sizes.kv_heads());
-  }
   void keep(size_t layer, int64_t row, const float* key, const float* value) {
     const int64_t item = run_.item_of(row), d = run_.sizes.head_dim;
     const int64_t index = row - run_.sequences.begin[static_cast<size_t>(item)];
@@ -381,7 +375,7 @@ class SequenceBackend {
   const Part part_;
   bool is_parallel_ = false;
   PackedRows packed_;
-  std::vector<float> block_, scratch_, bias_, normalized_, turn_;
+  std::vector<float> block_, scratch_, bias_, normalized_;
   std::vector<SharedQuery> queries_;
 };
 

@@ -13,17 +13,13 @@ struct StepBackend {
   const StepAttention& attention;
   const Tensor& attended;
   DecodeRows rows;
-  Tensor x, qkv;      // [rows, embed]; [rows, joined_kv], in self-attention all side by side
-  Tensor parallel{};  // of a parallel layer: the rows as all of its parts read them
+  const Tensor positions;  // of rotary networks
+  Tensor x, qkv;           // [rows, embed]; [rows, joined_kv], in self-attention all side by side
+  Tensor parallel{};       // of a parallel layer: the rows as all of its parts read them
 
   void begin_parallel(const Tensor&) {
     parallel = Tensor(x.spec());
-    Device::current().copy({.to = parallel.raw(),
-                            .from = x.raw(),
-                            .bytes = x.bytes(),
-                            .counts = {1, 1},
-                            .to_strides = {},
-                            .from_strides = {}});
+    Device::current().copy(parallel.raw(), x.raw(), x.bytes());
   }
   void end_parallel() { parallel = {}; }
   const Tensor& input() const { return parallel.absent() ? x : parallel; }
@@ -34,17 +30,8 @@ struct StepBackend {
   }
   void attend_self(size_t i, const GpuAttention& weights) {
     const int64_t joined = attended.size(1);
-    QT_ASSERT(!sizes.rotary_max_timescale || attention.positions != nullptr);
-    if (sizes.rotary_max_timescale)  // queries and keys, which lie behind each other
-      Device::current().kernels().rotate_rows({.dtype = rows.dtype,
-                                               .x = at(qkv, 0),
-                                               .rows = qkv.size(0),
-                                               .heads = rows.heads + sizes.kv_heads(),
-                                               .head_dim = rows.head_dim,
-                                               .row_stride = qkv.size(1),
-                                               .positions = attention.positions,
-                                               .max_timescale = *sizes.rotary_max_timescale},
-                                              Device::current().stream());
+    qkv = placed(sizes, qkv, positions, sizes.kv_heads());
+    rows.query = at(qkv, 0);
     attention.self(i, rows, at(qkv, joined), at(qkv, joined + sizes.kv_width()),
                    weights.relative_bias.by_distance);
   }
@@ -58,7 +45,25 @@ struct StepBackend {
   }
 };
 
+Tensor positions_of(const LayerConfig& sizes, const Tensor& x, const int32_t* positions) {
+  if (!sizes.rotary_max_timescale) return {};
+  QT_ASSERT(positions != nullptr);
+  const Tensor copy(Spec{{x.spec().axes[0]}, DType::i32});
+  Device::current().copy(copy.raw(), positions, copy.bytes());
+  return copy;
+}
+
 }  // namespace
+
+Tensor placed(const LayerConfig& sizes, const Tensor& heads, const Tensor& positions,
+              int64_t others) {
+  if (!sizes.rotary_max_timescale) return heads;
+  const int64_t all = heads.size(-1) / sizes.head_dim;
+  return ops::rotate(heads, all,
+                     {.max_timescale = *sizes.rotary_max_timescale,
+                      .positions = positions,
+                      .turned = all - others});
+}
 
 Tensor queue_layers(const GpuWeights& weights, Tensor x, DecodeRows rows, const Tensor& attended,
                     const StepAttention& attention) {
@@ -72,6 +77,7 @@ Tensor queue_layers(const GpuWeights& weights, Tensor x, DecodeRows rows, const 
                       .attention = attention,
                       .attended = attended,
                       .rows = rows,
+                      .positions = positions_of(weights.layer(), x, attention.positions),
                       .x = std::move(x),
                       .qkv = {}};
   run_layers(backend, weights.decoder);

@@ -20,6 +20,12 @@ struct StepAttention {
   const int32_t* positions = nullptr;  // [rows], device memory: where the new tokens stand
 };
 
+/// Queries and keys of self-attention [..., heads * head_dim] as they meet: with rotary embeddings turned by their
+/// positions, int32 [...], or absent: they count from 0 along the axis before heads. `others`: heads behind them that
+/// stay as they are.
+Tensor placed(const LayerConfig& sizes, const Tensor& heads, const Tensor& positions = {},
+              int64_t others = 0);
+
 /// Output before the final norm, [rows, embed]. x: embedded tokens, which it may overwrite; `rows`:
 /// items and decodes of the kernels; attended: [rows, joined_kv] that attention writes.
 Tensor queue_layers(const GpuWeights& weights, Tensor x, DecodeRows rows, const Tensor& attended,

@@ -1,6 +1,7 @@
 #include "models/decoding/gpu/gpu_sequences.h"
 
 #include "models/decoding/gpu/gpu_experts.h"
+#include "models/decoding/gpu/gpu_layers.h"
 #include "models/decoding/network/layer.h"
 #include "models/features.h"
 
@@ -84,21 +85,15 @@ struct SequenceBackend {
       query = ops::matmul(h, joined);
       if (!attention.key_value.parts.empty()) return;  // cross-attention's
       const int64_t width = stack.layer.joined_kv(), kv = stack.layer.kv_width();
-      key = turned(columns(query, width, kv));
+      key = placed(stack.layer, columns(query, width, kv));
       value = columns(query, width + kv, kv);
-      query = turned(columns(query, 0, width));
+      query = placed(stack.layer, columns(query, 0, width));
       return;
     }
-    key = turned(ops::matmul(h, parts[1]));
+    key = placed(stack.layer, ops::matmul(h, parts[1]));
     value = ops::matmul(h, parts[2]);
     if (sink) sink(i, key, value);
-    query = turned(ops::matmul(h, parts[0]));
-  }
-  Tensor turned(const Tensor& heads) const {
-    const LayerConfig& c = stack.layer;
-    return c.rotary_max_timescale
-               ? ops::rotate(heads, heads.size(-1) / c.head_dim, *c.rotary_max_timescale)
-               : heads;
+    query = placed(stack.layer, ops::matmul(h, parts[0]));
   }
   void attend_self(size_t, const GpuAttention& attention) {
     query = ops::attention(query, for_all_heads(key, stack.layer),
