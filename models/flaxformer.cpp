@@ -684,6 +684,8 @@ T5Module encoder_decoder(const Arguments& a) {
   QT_CHECK(decoder.dense.cross_attention,
            "{}: its layers attend to an encoder; bind their encoder_decoder_attention",
            a.where("decoder_factory").text);
+  QT_CHECK(!encoder.dense.fused, "{}: parallel_fused_decoder's layers are a decoder's",
+           a.where("encoder_factory").text);
   T5Config other = c;
   take_layer(other, encoder.dense);
   QT_CHECK(

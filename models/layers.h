@@ -68,7 +68,9 @@ struct LayerConfig {
   bool multi_query = false;  // all heads have the keys and values of one (arXiv:1911.02150)
   // padding enters attention and MLP as zeros, but for parallel layers, and leaves a stack so; flaxformer's
   bool masks_padding = false;
-  bool parallel = false;  // attention and MLP of one norm, added together; of an encoder: T5Config
+  /// Attention and MLP of one norm, added together; of dense layers, of a T5Config those of its decoder. The others:
+  /// T5Config::parallel_encoder, SparseStack::parallel.
+  bool parallel = false;
   bool fused =
       false;  // of parallel layers, with multi-query attention: kernels as flaxformer fuses them
   int64_t block_layers = 0;  // of a stack with experts: from one sparse layer to the next

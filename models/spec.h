@@ -41,7 +41,7 @@ struct StackSpec {
   const SparseStack* sparse_at(int64_t i) const {
     return sparse.is_sparse(i, num_layers) ? &sparse : nullptr;
   }
-  /// Its layer i adds up attention and MLP of one norm, over the square root of how many they are.
+  /// Its layer i adds up self-attention, cross-attention and MLP of one norm.
   bool is_parallel(int64_t i) const {
     return sparse_at(i) != nullptr ? sparse.parallel : layer.parallel;
   }
@@ -50,6 +50,7 @@ struct StackSpec {
       if (is_parallel(i)) return true;
     return false;
   }
+  /// By which such a sum is divided, but for fused layers.
   double parallel_divisor() const { return std::sqrt(cross_attention ? 3.0 : 2.0); }
   bool layer_sows(int64_t i) const {
     return sparse_at(i) != nullptr ? sows.sparse_layers : sows.dense_layers;

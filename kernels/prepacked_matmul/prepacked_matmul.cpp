@@ -495,12 +495,14 @@ void PackedRows::pack(const float* x, int64_t rows, int64_t k, int64_t stride) {
 }
 
 void PackedRows::pack_normalized(const float* x, int64_t rows, int64_t k, const float* gain,
-                                 float eps) {
+                                 float eps, const uint8_t* zeros) {
   resize(rows, k);
   for (int64_t g = 0; g < groups_; ++g) {
     const int64_t first = first_row(g), count = first_row(g + 1) - first;
-    for (int64_t r = 0; r < count; ++r)
+    for (int64_t r = 0; r < count; ++r) {
       HWY_DYNAMIC_DISPATCH(normalize)(x + (first + r) * k, k, gain, eps, row_.data() + r * k);
+      if (zeros != nullptr && zeros[first + r] != 0) std::fill_n(row_.data() + r * k, k, 0.0F);
+    }
     regroup(row_.data(), count, k, k, data_.data() + first * padded_k(k));
   }
 }

@@ -147,8 +147,10 @@ class PackedRows {
   /// x: [rows, k], rows `stride` floats apart.
   void pack(const float* x, int64_t rows, int64_t k, int64_t stride);
   void pack(const float* x, int64_t rows, int64_t k) { pack(x, rows, k, k); }
-  /// The same with RMS norm on the way: x / sqrt(mean(x^2) + eps) * gain (arXiv:1910.07467).
-  void pack_normalized(const float* x, int64_t rows, int64_t k, const float* gain, float eps);
+  /// The same with RMS norm on the way: x / sqrt(mean(x^2) + eps) * gain (arXiv:1910.07467). zeros: [rows], not 0
+  /// for rows that become zeros; or null.
+  void pack_normalized(const float* x, int64_t rows, int64_t k, const float* gain, float eps,
+                       const uint8_t* zeros = nullptr);
 
   /// Writes the packed values back in order, [rows, k].
   void unpack(float* out) const;

@@ -167,6 +167,7 @@ TEST(Convert, WhatHuggingFaceHasNoPlaceForIsNamed) {
   };
   names(refusal([](T5Config& c) { c.scale_attn_logits = true; }), "scale_attn_logits = True");
   names(refusal([](T5Config& c) { c.parallel_encoder = true; }), "encoder's parallel layers");
+  names(refusal([](T5Config& c) { c.parallel = true; }), "decoder's parallel layers");
   names(refusal([](T5Config& c) {
           c.mlp_activations = {"gelu", "gelu"};
         }),
@@ -190,6 +191,8 @@ TEST(Convert, WhatHuggingFaceHasNoPlaceForIsNamed) {
   };
   names(refused_experts([](T5Config& c) { c.sparse_decoder.moe.num_experts = 8; }),
         "encoder and decoder have different num_experts");
+  names(refused_experts([](T5Config& c) { c.sparse_decoder.parallel = true; }),
+        "decoder's parallel layers");
   names(refused_experts([](T5Config& c) { c.sparse_encoder.extra_mlp = true; }),
         "a dense MLP after them");
   names(refused_experts([](T5Config& c) { c.sparse_encoder.layout = LayerLayout::bottom; }),

@@ -117,6 +117,8 @@ TEST(QuantizedParameters, MakeTheNetworkThatIsQuantizedWhenMade) {
   sparse.sparse_encoder = sparse.sparse_decoder;
   sparse.separate_embeddings = true;
   expect_same_network<Transformer>(sparse);
+  sparse.parallel = sparse.sparse_encoder.parallel = sparse.sparse_decoder.parallel = true;
+  expect_same_network<Transformer>(sparse);
   T5Config biased = encoder_decoder();
   biased.shared_relative_position_bias = false;
   expect_same_network<Transformer>(biased);

@@ -323,6 +323,22 @@ TEST(TensorParallel, ResultsOfMultiQueryAndParallelLayersAreOneRanksBits) {
   config.sparse_decoder = sparse_encoder_decoder().sparse_decoder;
   config.sparse_encoder.parallel = config.sparse_decoder.parallel = true;
   expect_agree<EncoderDecoderModel>(config, parameters_of<Transformer>(config, 0.25F));
+  // Padding is zeros in other layers, and behind them what it was.
+  config.parallel_encoder = config.sparse_decoder.parallel = false;
+  for (SparseStack* stack : {&config.sparse_encoder, &config.sparse_decoder}) {
+    stack->num_sparse_layers = 2;
+    stack->extra_mlp = true;
+    stack->moe.router.kind = Router::tokens_choose;
+    stack->moe.min_expert_capacity = 1;
+  }
+  for (const bool ignores : {false, true}) {
+    config.sparse_encoder.moe.router.ignore_padding_tokens = ignores;
+    for (const int64_t layers : {2, 1}) {
+      config.sparse_encoder.num_sparse_layers = layers;
+      SCOPED_TRACE(fmt::format("{} {}", ignores, layers));
+      expect_agree<EncoderDecoderModel>(config, parameters_of<Transformer>(config, 0.25F));
+    }
+  }
   auto alone = small_config<TransformerConfig>();
   alone.num_layers = 2;
   alone.multi_query = alone.parallel = true;

@@ -82,9 +82,16 @@ from flaxformer.architectures.moe import moe_architecture
 from flaxformer.architectures.moe import moe_layers
 from flaxformer.architectures.moe import routing
 from flaxformer.architectures.t5 import t5_architecture
+from flaxformer.components import dense
 from flaxformer.components import embedding
 from t5x.contrib.moe import models as moe_models
 include 'quintet/switch_quickstart.gin'
+"""
+SPARSE_PARALLEL = """
+moe_architecture.SparseEncoderLayer.parallel = True
+moe_architecture.SparseDecoderLayer.parallel = True
+moe_architecture.SparseDecoderLayer.extra_mlp = @dense.MlpBlock()
+t5_architecture.DecoderLayer.parallel = True
 """
 SPARSE_DECODER = """
 ARCHITECTURE = @t5_architecture.DecoderOnly()
@@ -215,9 +222,9 @@ def test_the_ids_of_generate(folder):
     quintet(*tiny(folder / "run", 4))
     models = [folder / "run", *(flaxformer(folder, name, bindings) for name, bindings in {
         "multi_query": MULTI_QUERY, "rotary": ROTARY, "no_biases": ROTARY + NO_BIASES, "causal": DECODER, "prefix": DECODER + BOTH_WAYS,
-        "parallel": DECODER + PARALLEL + BOTH_WAYS, "rotary_decoder": DECODER + ROTARY.splitlines()[1] + "\n",
+        "parallel": DECODER + PARALLEL + BOTH_WAYS, "parallel_encoder": PARALLEL + PARALLEL.replace("Decoder", "Encoder"), "rotary_decoder": DECODER + ROTARY.splitlines()[1] + "\n",
         "fused": DECODER + FUSED}.items())]
-    models += [sparse(folder, "experts"), sparse(folder, "experts_decoder", SPARSE_DECODER)]
+    models += [sparse(folder, "experts"), sparse(folder, "experts_decoder", SPARSE_DECODER), sparse(folder, "experts_parallel", SPARSE_PARALLEL)]
     for model in models:
         want = generated(model)
         assert onnx_ids(exported(model, folder / f"{model.name}.onnx"), 8, INPUTS) == want, model
@@ -249,7 +256,7 @@ def test_weights_in_fewer_bits(folder):
     """A product's weights are integers times a scale a column in both, its activations float32 in both."""
     quintet(*tiny(folder / "run", 4))
     quintet("export", KINDS / "t5_1_0", f"--output={folder}/tied.safetensors", "--quantize=int8")
-    for model in (folder / "run", KINDS / "t5_1_0", sparse(folder, "experts"), flaxformer(folder, "fused", DECODER + FUSED)):
+    for model in (folder / "run", KINDS / "t5_1_0", sparse(folder, "experts"), sparse(folder, "experts_parallel", SPARSE_PARALLEL), flaxformer(folder, "fused", DECODER + FUSED)):
         whole, small = exported(model, folder / f"{model.name}.onnx"), exported(model, folder / f"{model.name}_small.onnx", "--quantize=int8")
         assert onnx_ids(small, 8, INPUTS) == generated(model, "--quantize=int8"), model
         assert small.stat().st_size < 0.7 * whole.stat().st_size, model

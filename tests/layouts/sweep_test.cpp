@@ -38,8 +38,9 @@ TEST_P(Sweep, EveryLayoutGivesTheSameRun) {
 
 std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
   const auto& [sizes, network, remat, packed, microbatches] = info.param;
-  const char* const networks[] = {"T5_1_1",      "T5_1_0_tied", "decoder_only", "experts",
-                                  "multi_query", "parallel",    "rotary",       "fused"};
+  const char* const networks[] = {"T5_1_1",      "T5_1_0_tied", "decoder_only",          "experts",
+                                  "multi_query", "parallel",    "parallel_decoder_only", "rotary",
+                                  "fused"};
   return fmt::format("{}_on_{}{}{}_{}_microbatches", networks[static_cast<int>(network)],
                      fmt::join(sizes, "x"), remat ? "_remat" : "", packed ? "_packed" : "",
                      microbatches);

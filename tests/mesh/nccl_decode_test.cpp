@@ -239,9 +239,12 @@ TEST_F(TogetherOnGpus, ADecoderGivesOneGpusAnswers) {
 
 // Each has its columns of every expert.
 TEST_F(TogetherOnGpus, ExpertsGiveOneGpusAnswers) {
-  const Model model = sparse_model({.chosen = 2, .gated = true, .extra = true});
-  for (const int64_t items : {3, 11}) expect_one_gpus(2, model, WeightType::f32, items);
-  expect_one_gpus(2, model, WeightType::int8);
+  for (const bool parallel : {false, true}) {
+    const Model model =
+        sparse_model({.chosen = 2, .gated = true, .extra = true, .parallel = parallel});
+    for (const int64_t items : {3, 11}) expect_one_gpus(2, model, WeightType::f32, items);
+    expect_one_gpus(2, model, WeightType::int8);
+  }
   expect_one_gpus(2, sparse_model({.encoder = Router::experts_choose}), WeightType::f32);
   expect_one_gpus(2, sparse_model({.decoder_only = true, .router_bias = true}), WeightType::f32);
 }
@@ -270,6 +273,7 @@ TEST_F(TogetherOnGpus, ScoresAndLossesAreOneGpus) {
   expect_one(Model(tied));
   expect_one(Model(small_config<TransformerConfig>()));
   expect_one(sparse_model({.chosen = 2, .gated = true, .extra = true}));
+  expect_one(sparse_model({.chosen = 2, .gated = true, .extra = true, .parallel = true}));
   expect_one(sparse_model({.decoder_only = true, .encoder = {}}));
 }
 

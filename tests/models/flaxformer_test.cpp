@@ -48,6 +48,14 @@ const std::string kFused =
     "dense_attention.MultiQueryDotProductAttention.num_heads = 2\n"
     "dense_attention.MultiQueryDotProductAttention.head_dim = 4\n"
     "dense_attention.MultiQueryDotProductAttention.rescale_logits = True\n";
+const std::string kFusedEncoder =
+    "t5_architecture.Encoder.layer_factory = @parallel_fused_decoder.ParallelFusedDecoderLayer\n"
+    "parallel_fused_decoder.ParallelFusedDecoderLayer.self_attention = "
+    "@dense_attention.MultiQueryDotProductAttention()\n"
+    "parallel_fused_decoder.ParallelFusedDecoderLayer.mlp = @fused/dense.MlpBlock()\n"
+    "fused/dense.MlpBlock.precomputed_intermediates = True\n"
+    "dense_attention.MultiQueryDotProductAttention.num_heads = 2\n"
+    "dense_attention.MultiQueryDotProductAttention.head_dim = 4\n";
 const std::string kPrecomputed = "dense.MlpBlock.precomputed_intermediates = True\n";
 const std::string kOutFeatures = "dense_attention.MultiQueryDotProductAttention.out_features = 8\n";
 
@@ -81,6 +89,7 @@ TEST(Flaxformer, RefusesNetworksThatAreNotThere) {
            {kPrecomputed, "ParallelFusedDecoderLayer's"},
            {"dense.MlpBlock.out_dim = 9\n", "as wide as embeddings, 8; found 9"},
            {kFused + kPrecomputed, "with out_features"},
+           {kFusedEncoder + kOutFeatures, "parallel_fused_decoder's layers are a decoder's"},
            {kFused + kOutFeatures, "precomputed_intermediates = True"},
            {kFused + kOutFeatures + kPrecomputed + "MLP_DIM = 15\n", "do not divide the 15"}})
     EXPECT_NE(refusal(bindings).find(expected), std::string::npos) << bindings << refusal(bindings);

@@ -96,7 +96,7 @@ TEST(MoeDecoding, ADeviceWritesWhatTheCpuWrites) {
   samples.num_decodes = 2;
   samples.topk = 5;
   samples.decode_rng = key_from_seed(4);
-  for (const size_t kind : {0, 3, 5, 6, 8, 12, 14}) {
+  for (const size_t kind : {0, 3, 5, 6, 8, 12, 13, 14}) {
     const SparseOptions options = sparse_kinds()[kind];
     const SparseNetwork network = sparse_network(options);
     const auto packed = network.packed();

@@ -16,12 +16,12 @@ OpCase make_case(const std::string& name, const Shape& shape, int64_t heads, dou
   c.oracle = [](const Arrays& in, Arrays& out, const Attrs& attrs) {
     const Array& x = in[0];
     const size_t columns = x.shape.size() - 1, tokens = columns - 1;
-    const auto heads = attrs.get<int64_t>("h");
-    const int64_t d = x.global[columns] / heads, depth = x.depth();
+    const auto all_heads = attrs.get<int64_t>("h");
+    const int64_t d = x.global[columns] / all_heads, depth = x.depth();
     for (int64_t i = 0; i < x.rows() * depth; ++i) {
       const int64_t j = i % d, row = i / depth;
       const int64_t head = (x.origin[columns] + i % depth) / d;
-      if (head >= attrs.get_or<int64_t>("turned", heads)) {
+      if (head >= attrs.get_or<int64_t>("turned", all_heads)) {
         out[0][i] = x[i];
         continue;
       }

@@ -159,7 +159,7 @@ class StepBackend {
     barrier_.wait_for_ranks();
   }
 
-  /// Every part packs all rows before one of them adds to any.
+  /// Every part packs all rows; none adds to any before the waiting of attend_self.
   void begin_parallel(const std::vector<float>& norm) {
     pack_normalized(parallel_, norm);
     is_parallel_ = true;

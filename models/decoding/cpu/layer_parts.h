@@ -41,6 +41,7 @@ class PlacedHeads {
     if (!sizes.rotary_max_timescale) return;
     rotation_.emplace(head_dim_, *sizes.rotary_max_timescale);
     turns_.resize(static_cast<size_t>(rows * head_dim_));
+#pragma omp parallel for if (rows > 256)
     for (int64_t r = 0; r < rows; ++r) rotation_->at(position(r), turns_.data() + r * head_dim_);
   }
   /// heads: [count, head_dim] of a row, in place.

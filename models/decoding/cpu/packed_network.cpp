@@ -143,16 +143,20 @@ class Loader {
   template <typename Use>
   void by_columns(const std::string& name, int64_t matrices, int64_t k, int64_t n,
                   const Columns& own, WeightType type, Use use) const {
+    const auto by = factor_of(spec_, name);
+    const auto use_divided = [&](int64_t i, int64_t first, const StoredMatrix& part,
+                                 int64_t count) {
+      if (!by || part.dtype != DType::f32) return use(i, first, part, count);
+      std::vector<float> scaled;
+      use(i, first, divided(part, k, count, *by, scaled), count);
+    };
     if (matrices == kAlone)
       return in_parts(name, k, n, 1, own, type,
-                      [&](int64_t first, StoredMatrix part, int64_t count) {
-                        std::vector<float> scaled;
-                        if (const auto by = factor_of(spec_, name); by && part.dtype == DType::f32)
-                          part = divided(part, k, count, *by, scaled);
-                        use(0, first, part, count);
+                      [&](int64_t first, const StoredMatrix& part, int64_t count) {
+                        use_divided(0, first, part, count);
                       });
     const auto use_one = [&](int64_t i, const StoredParameter& stored) {
-      use(i, 0, check(name, stored, k, n, type).from(0, own.begin), own.count());
+      use_divided(i, 0, check(name, stored, k, n, type).from(0, own.begin), own.count());
     };
     if (source_.has_each()) return source_.each(name, use_one);
     std::optional<StoredMatrix> all;
@@ -164,7 +168,7 @@ class Loader {
       }
       StoredMatrix one = all->from(i * k, 0);
       if (one.scales != nullptr) one.scales += i * n;
-      use(i, 0, one.from(0, own.begin), own.count());
+      use_divided(i, 0, one.from(0, own.begin), own.count());
     }
   }
   /// The MLP below a scope, or those stacked there.

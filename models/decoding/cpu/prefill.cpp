@@ -140,11 +140,9 @@ struct StackRun {
   bool routes_together(const MoeConfig& moe) const {
     return moe.routes_sequences() || sequences.whole_batch;
   }
-  /// Those of tokens [first, first + count) that are masked become zeros.
-  void mask(int64_t first, int64_t count) const {
-    for (int64_t row = first; row < first + count && !sequences.masked.empty(); ++row)
-      if (sequences.masked[static_cast<size_t>(row)] != 0)
-        std::fill_n(x + row * sizes.emb_dim, sizes.emb_dim, 0.0F);
+  /// Which tokens from this one on are masked; null: none.
+  const uint8_t* masked(int64_t first) const {
+    return sequences.masked.empty() ? nullptr : sequences.masked.data() + first;
   }
   int64_t item_of(int64_t row) const {
     return std::upper_bound(sequences.begin.begin(), sequences.begin.end(), row) -
@@ -247,6 +245,7 @@ class SequenceBackend {
     meet_ranks();
   }
 
+  /// Reads padding as it is. Whole rows are there, and stay so until all ranks have attended.
   void begin_parallel(const std::vector<float>& norm) {
     for_blocks_of_thread([&](int64_t first, int64_t count) {
       packed_.pack_normalized(x(first), count, run_.sizes.emb_dim, norm.data(), kNormEpsilon);
@@ -280,17 +279,17 @@ class SequenceBackend {
   }
   /// Every row is normalized before any is routed.
   void route_together(const std::vector<float>& norm, const PackedExperts& experts) {
-    for_blocks_of_thread(
-        [&](int64_t first, int64_t count) { normalize(first, count, norm, normalized(first)); });
+    if (!is_parallel_)  // else they are
+      for_blocks_of_thread(
+          [&](int64_t first, int64_t count) { normalize(first, count, norm, normalized(first)); });
 #pragma omp barrier
     if (part_.index == 0) run_.route(experts);
 #pragma omp barrier
   }
-  /// Ranks that share x write the same zeros. Parallel layers read padding as it is.
   void pack_normalized(int64_t first, int64_t count, const std::vector<float>& norm) {
     if (is_parallel_) return packed_.pack(normalized(first), count, run_.sizes.emb_dim);
-    run_.mask(first, count);
-    packed_.pack_normalized(x(first), count, run_.sizes.emb_dim, norm.data(), kNormEpsilon);
+    packed_.pack_normalized(x(first), count, run_.sizes.emb_dim, norm.data(), kNormEpsilon,
+                            run_.masked(first));
   }
   void normalize(int64_t first, int64_t count, const std::vector<float>& norm, float* out) {
     pack_normalized(first, count, norm);
@@ -392,8 +391,11 @@ std::vector<float> run_stack(const PackedNetwork& network, const PackedStack& st
     run_layers(backend, stack);
   }
   if (run.error != nullptr) std::rethrow_exception(run.error);
-  run.mask(0, run.rows);
   std::vector<float> encoded(run.x, run.x + run.rows * run.sizes.emb_dim);
+  if (const uint8_t* masked = run.masked(0))
+    for (int64_t row = 0; row < run.rows; ++row)
+      if (masked[row] != 0)
+        std::fill_n(encoded.data() + row * run.sizes.emb_dim, run.sizes.emb_dim, 0.0F);
   if (run.ranks != nullptr) run.ranks->wait();  // before another pass writes there
   return encoded;
 }

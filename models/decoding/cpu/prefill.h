@@ -17,7 +17,8 @@ struct Sequences {
   std::vector<int64_t> begin = {0};  // [items + 1]
   /// [n], or empty: tokens to which T5X's masks allow no key, so that they see all with the same weight.
   std::vector<uint8_t> uniform;
-  /// [n], or empty: tokens that enter every block as zeros (LayerConfig::masks_padding).
+  /// [n], or empty: tokens that enter blocks as zeros, but for parallel layers, and leave the stack so
+  /// (LayerConfig::masks_padding).
   std::vector<uint8_t> masked;
   /// The tokens of a batch, with all its padding: experts serve as many as in training's evaluation.
   bool whole_batch = false;

@@ -51,8 +51,8 @@ std::optional<float> factor_of(const ModelSpec& spec, const std::string& name) {
   const LayerConfig& layer = spec.decoder.layer;
   if (layer.scale_attn_logits && name.ends_with("/query/kernel"))
     return std::sqrt(static_cast<float>(layer.head_dim));
-  if (layer.fused || name.find("/extra_mlp/") != std::string::npos ||
-      !(name.ends_with("/out/kernel") || name.ends_with("/wo/kernel")))
+  const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
+  if (layer.fused || has("/extra_mlp/") || !(has("/out/kernel") || has("/wo/kernel")))
     return std::nullopt;
   for (const StackSpec* stack : {&spec.decoder, spec.encoder ? &*spec.encoder : nullptr})
     for (int64_t i = 0; stack != nullptr && i < stack->num_layers; ++i)

@@ -36,7 +36,7 @@ struct LayerWeights {
   AttentionWeights<Form> self;
   std::optional<AttentionWeights<Form>> cross;
   std::vector<FeedForwardWeights<Form>> feed_forward;  // one, or with ST-MoE's extra MLP two
-  /// Its matrices `out` and `wo` are divided by StackSpec::parallel_divisor() (factor_of); not an extra MLP's.
+  /// Its matrices `out` and `wo`, not those of an extra MLP, are divided by what the sum is (factor_of).
   bool parallel = false;
 };
 
