@@ -67,8 +67,9 @@ struct LayerDef {
   gin::Value mlp;  // MlpDef or MoeDef
   std::optional<MlpDef> extra_mlp;
   double dropout_rate = 0;
+  LayerKind kind{};
   bool has_relative_bias = false;  // a table of its own
-  bool cross_attention = false, parallel = false, fused = false, sows = false;
+  bool cross_attention = false, sows = false;
   bool scanned = false;    // what its checkpoints look like: the stack's scan_axis
   RelativeBias bias = {};  // that, or the stack's
 };
@@ -385,8 +386,7 @@ gin::Value fused_layer(const Arguments& a) {
                .mlp = a.value("mlp"),
                .extra_mlp = {},
                .dropout_rate = dropout_of(a, "dropout_factory"),
-               .parallel = true,
-               .fused = true};
+               .kind = {.parallel = true, .fused = true}};
   const auto mlp = a.get<MlpDef>("mlp");
   QT_CHECK(
       def.attention.multi_query && mlp.precomputed && def.attention.out_features,
@@ -437,7 +437,8 @@ gin::Value layer(const Arguments& a, const std::string& attention) {
   }
   if (a.has("extra_mlp") && !a.value("extra_mlp").is_none())
     def.extra_mlp = a.get<MlpDef>("extra_mlp");
-  def.parallel = a.has("parallel") && a.get<bool>("parallel");
+  def.kind = {.parallel = a.get_or<bool>("parallel", false),
+              .extra_mlp = def.extra_mlp.has_value()};
   take_more(def, a);
   return object(def);
 }
@@ -552,8 +553,6 @@ void take_layer(LayerConfig& c, const LayerDef& def) {
   c.init_scale = def.attention.scale;
   c.multi_query = def.attention.multi_query;
   c.rotary_max_timescale = def.attention.rotary_max_timescale;
-  c.parallel = def.parallel;
-  c.fused = def.fused;
   c.scale_attn_logits = def.attention.rescale_logits;
   for (const std::optional<int64_t>& width : {def.attention.out_features, mlp->out_dim})
     QT_CHECK(
@@ -574,7 +573,7 @@ void take_layer(LayerConfig& c, const LayerDef& def) {
   c.num_buckets = def.bias.num_buckets;
   c.max_distance = def.bias.max_distance;
   for (const std::optional<double>& scale :
-       {def.fused ? std::optional<double>() : mlp->scale, def.bias.scale})
+       {def.kind.fused ? std::optional<double>() : mlp->scale, def.bias.scale})
     QT_CHECK(scale.value_or(c.init_scale) == c.init_scale,
              "initial scales of layers differ: {} of attention, {} of the MLP or the relative "
              "position biases; this network has one",
@@ -589,31 +588,33 @@ void take_layer(LayerConfig& c, const LayerDef& def) {
       c.dropout_rate, def.attention.dropout_rate, mlp->dropout_rate);
 }
 
-SparseStack sparse_stack(const StackDef& def, const LayerConfig& c) {
-  SparseStack s{.num_sparse_layers = def.num_sparse_layers, .layout = def.layout};
-  if (def.num_sparse_layers == 0) return s;
+/// What a stack has beside its dense layers' sizes, c.
+StackConfig stack_config(const StackDef& def, const LayerConfig& c) {
+  StackConfig stack{.dense_layers = def.dense.kind,
+                    .sparse_layers = def.sparse.kind,
+                    .sparse = {.num_sparse_layers = def.num_sparse_layers, .layout = def.layout},
+                    .sows = sows_of(def)};
+  if (def.num_sparse_layers == 0) return stack;
   const auto moe = def.sparse.mlp.object_as<MoeDef>();
   QT_CHECK(moe != nullptr,
            "sparse_layer_factory: expected a layer whose mlp is a moe_layers.MoeLayer, found {}",
            def.sparse.mlp.describe());
-  s.moe = moe->config;
+  stack.sparse.moe = moe->config;
   QT_CHECK(moe->scale.value_or(c.init_scale) == c.init_scale,
            "initial scales differ: {} of attention, {} of experts; this network has one",
            c.init_scale, moe->scale.value_or(0));
   QT_CHECK(def.sparse.attention == def.dense.attention,
            "sparse_layer_factory: expected the attention of layer_factory's layers");
-  QT_CHECK(!def.dense.fused,
+  QT_CHECK(!def.dense.kind.fused,
            "layer_factory: expected layers that are not fused in a stack with experts");
-  s.parallel = def.sparse.parallel;
   QT_CHECK(def.sparse.has_relative_bias == def.dense.has_relative_bias,
            "relative_position_bias_factory: bind it for layer_factory and sparse_layer_factory, or "
            "for neither");
-  s.extra_mlp = def.sparse.extra_mlp.has_value();
-  QT_CHECK(!s.extra_mlp || (def.sparse.extra_mlp->dim == c.mlp_dim &&
-                            def.sparse.extra_mlp->activations == c.mlp_activations),
+  QT_CHECK(!def.sparse.extra_mlp || (def.sparse.extra_mlp->dim == c.mlp_dim &&
+                                     def.sparse.extra_mlp->activations == c.mlp_activations),
            "extra_mlp: expected the dense layers' MLP of {} columns, found one of {}", c.mlp_dim,
            def.sparse.extra_mlp->dim);
-  return s;
+  return stack;
 }
 
 /// One table for both stacks, or one for each of the same size.
@@ -664,8 +665,7 @@ DecoderOnlyModule decoder_only(const Arguments& a) {
   TransformerConfig c;
   c.num_layers = decoder.num_layers;
   take_decoder(c, a, decoder, *decoder.embedding);
-  c.sparse = sparse_stack(decoder, c);
-  c.sows = sows_of(decoder);
+  c.decoder = stack_config(decoder, c);
   return {c};
 }
 
@@ -684,25 +684,16 @@ T5Module encoder_decoder(const Arguments& a) {
   QT_CHECK(decoder.dense.cross_attention,
            "{}: its layers attend to an encoder; bind their encoder_decoder_attention",
            a.where("decoder_factory").text);
-  QT_CHECK(!encoder.dense.fused, "{}: parallel_fused_decoder's layers are a decoder's",
+  QT_CHECK(!encoder.dense.kind.fused, "{}: parallel_fused_decoder's layers are a decoder's",
            a.where("encoder_factory").text);
-  T5Config other = c;
+  LayerConfig other = c;
   take_layer(other, encoder.dense);
-  QT_CHECK(
-      other.num_heads == c.num_heads && other.head_dim == c.head_dim &&
-          other.multi_query == c.multi_query &&
-          other.rotary_max_timescale == c.rotary_max_timescale && other.mlp_dim == c.mlp_dim &&
-          other.mlp_activations == c.mlp_activations &&
-          other.shared_relative_position_bias == c.shared_relative_position_bias &&
-          other.num_buckets == c.num_buckets && other.max_distance == c.max_distance &&
-          other.dropout_rate == c.dropout_rate,
-      "t5_architecture.EncoderDecoder: encoder and decoder layers must have the same sizes "
-      "and relative position biases of the same size, both of the stack or both of each layer");
-  c.parallel_encoder = encoder.dense.parallel;
-  c.sparse_encoder = sparse_stack(encoder, c);
-  c.sparse_decoder = sparse_stack(decoder, c);
-  c.encoder_sows = sows_of(encoder);
-  c.decoder_sows = sows_of(decoder);
+  QT_CHECK(other == c,
+           "t5_architecture.EncoderDecoder: encoder and decoder layers must have the same sizes, "
+           "rates, initial scales and relative position biases of the same size, both of the stack "
+           "or both of each layer");
+  c.encoder = stack_config(encoder, c);
+  c.decoder = stack_config(decoder, c);
   return {c};
 }
 

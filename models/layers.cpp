@@ -174,7 +174,7 @@ Tensor MlpBlock::operator()(const Tensor& x, const Context& context) const {
 namespace {
 
 /// Identities of head_dim side by side: what the heads of keys have, times this, is what all have.
-Tensor repeated_identity(const LayerConfig& config, DType dtype) {
+Tensor repeated_identity(const LayerConfig& config, const char* kv_axis, DType dtype) {
   HostArray repeat(dtype, {config.kv_width(), config.joined_kv()});
   for (int64_t column = 0; column < config.joined_kv(); ++column) {
     const int64_t row =
@@ -185,12 +185,13 @@ Tensor repeated_identity(const LayerConfig& config, DType dtype) {
     else
       repeat.as<bfloat16>()[at] = bfloat16(1.0F);
   }
-  return Tensor::from_host(repeat, {config.fused ? axis::kJoinedKv : axis::kKv, axis::kJoinedKv});
+  return Tensor::from_host(repeat, {kv_axis, axis::kJoinedKv});
 }
 
 }  // namespace
 
-DotProductAttention::DotProductAttention(const Scope& scope, const LayerConfig& config)
+DotProductAttention::DotProductAttention(const Scope& scope, const LayerConfig& config,
+                                         const char* kv_axis)
     : num_heads(config.num_heads),
       head_dim(config.head_dim),
       max_distance(config.max_distance),
@@ -199,7 +200,8 @@ DotProductAttention::DotProductAttention(const Scope& scope, const LayerConfig& 
                                            : 1),
       dropout(scope, "dropout", "", config) {  // Flax draws in the attention itself
   if (config.shares_kv())
-    repeat_ = {repeated_identity(config, DType::f32), repeated_identity(config, DType::bf16)};
+    repeat_ = {repeated_identity(config, kv_axis, DType::f32),
+               repeated_identity(config, kv_axis, DType::bf16)};
 }
 
 Tensor DotProductAttention::for_all_heads(const Tensor& one) const {

@@ -68,12 +68,8 @@ struct LayerConfig {
   bool multi_query = false;  // all heads have the keys and values of one (arXiv:1911.02150)
   // padding enters attention and MLP as zeros, but for parallel layers, and leaves a stack so; flaxformer's
   bool masks_padding = false;
-  /// Attention and MLP of one norm, added together; of dense layers, of a T5Config those of its decoder. The others:
-  /// T5Config::parallel_encoder, SparseStack::parallel.
-  bool parallel = false;
-  bool fused =
-      false;  // of parallel layers, with multi-query attention: kernels as flaxformer fuses them
   int64_t block_layers = 0;  // of a stack with experts: from one sparse layer to the next
+  bool operator==(const LayerConfig&) const = default;
 
   /// Of a fused layer: what a head's columns of q_wi_fused are, one after another (the last 0 unless gated); and its
   /// rows of o_wo_fused.
@@ -153,7 +149,9 @@ struct DotProductAttention {
   std::optional<double> rotary_max_timescale;
   double score_scale;
   DropoutPlace dropout;
-  DotProductAttention(const Scope& scope, const LayerConfig& config);
+  /// kv_axis: what the axis of one head's keys and values is called, where all heads share them.
+  DotProductAttention(const Scope& scope, const LayerConfig& config,
+                      const char* kv_axis = axis::kKv);
   /// qkv: queries [batch, length, joined_kv], keys and values of as many heads, or of one. of_self: where they are
   /// turned by their positions, if they are.
   Tensor operator()(Tensors qkv, const ops::AttentionMask& mask, const Tensor& relative_bias,

@@ -54,8 +54,6 @@ struct SparseStack {
   int64_t num_sparse_layers = 0;
   LayerLayout layout = LayerLayout::mixed;
   MoeConfig moe{};
-  bool extra_mlp = false;  // ST-MoE: a dense MLP after the sparse one
-  bool parallel = false;   // LayerConfig::parallel of sparse layers
 
   /// Throws a usage error if sparse layers are mixed and do not divide the layers.
   bool is_sparse(int64_t layer, int64_t num_layers) const;

@@ -110,9 +110,8 @@ Tensor run_layer(Remat policy, const Tensors& in, const Context& context, LayerF
 
 /// What layer i made of its input, under the name that flaxformer's layer sows it by.
 void sow_layer(const Context& context, const StackSpec& spec, int64_t i, const Tensor& y) {
-  const SparseStack* sparse = spec.sparse_at(i);
-  const bool extra_mlp = sparse != nullptr && sparse->extra_mlp;
-  context.sow(fmt::format("{}/{}activations", spec.layer_scope(i), extra_mlp ? "extra_mlp_" : ""),
+  context.sow(fmt::format("{}/{}activations", spec.layer_scope(i),
+                          spec.kind(i).extra_mlp ? "extra_mlp_" : ""),
               y);
 }
 
@@ -120,11 +119,20 @@ Tensor masked(const Tensor& x, const Tensor& token_mask) {
   return token_mask.absent() ? x : ops::mask_tokens(x, token_mask);
 }
 
-std::deque<ExtraMlp> extra_mlps(const Scope& layer, const LayerConfig& config,
-                                const SparseStack* sparse) {
+std::deque<ExtraMlp> extra_mlps(const Scope& layer, const StackSpec& stack, int64_t i) {
   std::deque<ExtraMlp> extra;
-  if (sparse != nullptr && sparse->extra_mlp) extra.emplace_back(layer, config);
+  if (stack.kind(i).extra_mlp) extra.emplace_back(layer, stack.layer);
   return extra;
+}
+
+/// Modules of flaxformer, and of T5X's decoders alone, name their dropouts; in other networks Flax counts them.
+std::string flax_name(const StackSpec& stack, const char* name, int place) {
+  const bool is_decoder_alone = !stack.is_encoder && !stack.cross_attention;
+  return stack.layer.masks_padding || is_decoder_alone ? name : fmt::format("Dropout_{}", place);
+}
+
+std::string self_attention_of(const StackSpec& stack) {
+  return stack.is_encoder ? "attention" : "self_attention";
 }
 
 }  // namespace
@@ -166,151 +174,82 @@ Residual ExtraMlp::operator()(Residual residual, const Tensor& token_mask,
   return {x, mlp(masked(normed, token_mask), context), dropout(context)};
 }
 
-FeedForward::FeedForward(const Scope& scope, const LayerConfig& config, const SparseStack* sparse,
-                         const std::string& flax_dropout)
-    : norm_(scope / "pre_mlp_layer_norm", config),
-      mlp_(scope / "mlp", config, sparse),
-      dropout_(scope, "mlp_dropout", flax_dropout, config),
-      extra_(extra_mlps(scope, config, sparse)) {}
-
-Tensor FeedForward::operator()(Residual residual, const Tensor& token_mask, const Context& context,
-                               LayerRouting* routing) const {
-  const auto [x, normed] = norm_(std::move(residual));
-  Residual end{x, mlp_(masked(normed, token_mask), context, routing), dropout_(context)};
-  for (const ExtraMlp& extra : extra_) end = extra(std::move(end), token_mask, context);
-  return end.sum();
+SequentialLayer::SequentialLayer(const Scope& scope, const StackSpec& stack, int64_t i)
+    : pre_self_attention_layer_norm(scope / ("pre_" + self_attention_of(stack) + "_layer_norm"),
+                                    stack.layer),
+      self_attention(scope / self_attention_of(stack), stack.layer),
+      self_attention_dropout(
+          scope, self_attention_of(stack) + "_dropout",
+          flax_name(stack,
+                    stack.is_encoder ? "post_attention_dropout" : "post_self_attention_dropout", 0),
+          stack.layer),
+      cross_attention_dropout(scope, "cross_attention_dropout",
+                              flax_name(stack, "post_cross_attention_dropout", 1), stack.layer),
+      pre_mlp_layer_norm(scope / "pre_mlp_layer_norm", stack.layer),
+      mlp(scope / "mlp", stack.layer, stack.sparse_at(i)),
+      mlp_dropout(scope, "mlp_dropout",
+                  flax_name(stack, "post_mlp_dropout", stack.cross_attention ? 2 : 1), stack.layer),
+      extra(extra_mlps(scope, stack, i)),
+      is_encoder(stack.is_encoder) {
+  if (!stack.cross_attention) return;
+  pre_cross_attention_layer_norm.emplace_back(scope / "pre_cross_attention_layer_norm",
+                                              stack.layer);
+  encoder_decoder_attention.emplace_back(scope / "encoder_decoder_attention", stack.layer);
 }
 
-ParallelLayer::ParallelLayer(const Scope& scope, const StackSpec& stack, int64_t index)
+Tensor SequentialLayer::operator()(const Tensor& x, const LayerInputs& in, const Context& context,
+                                   LayerRouting* routing) const {
+  const Tensor h = masked(pre_self_attention_layer_norm(x), in.token_mask);
+  Residual residual{x, self_attention(h, h, in.self_mask, in.relative_bias, is_encoder, context),
+                    self_attention_dropout(context)};
+  if (!encoder_decoder_attention.empty()) {
+    const auto [y, normed] = pre_cross_attention_layer_norm[0](std::move(residual));
+    residual = {y,
+                encoder_decoder_attention[0](masked(normed, in.token_mask), in.encoded,
+                                             in.cross_mask, Tensor(), true, context),
+                cross_attention_dropout(context)};
+  }
+  const auto [y, normed] = pre_mlp_layer_norm(std::move(residual));
+  residual = {y, mlp(masked(normed, in.token_mask), context, routing), mlp_dropout(context)};
+  for (const ExtraMlp& more : extra) residual = more(std::move(residual), in.token_mask, context);
+  return residual.sum();
+}
+
+ParallelLayer::ParallelLayer(const Scope& scope, const StackSpec& stack, int64_t i)
     : layer_norm(scope / "layer_norm", stack.layer),
-      self_attention(scope / (stack.is_encoder ? "attention" : "self_attention"), stack.layer),
-      mlp(scope / "mlp", stack.layer, stack.sparse_at(index)),
+      self_attention(scope / self_attention_of(stack), stack.layer),
+      mlp(scope / "mlp", stack.layer, stack.sparse_at(i)),
       dropout(scope, "dropout", "dropout", stack.layer),
-      extra(extra_mlps(scope, stack.layer, stack.sparse_at(index))),
+      extra(extra_mlps(scope, stack, i)),
       is_encoder(stack.is_encoder),
-      divisor(stack.parallel_divisor()) {
+      divisor(stack.sum_divisor(i)) {
   if (stack.cross_attention)
     encoder_decoder_attention.emplace_back(scope / "encoder_decoder_attention", stack.layer);
 }
 
-Tensor ParallelLayer::operator()(const Tensor& x, const Tensor& encoded,
-                                 const ops::AttentionMask& self_mask,
-                                 const ops::AttentionMask& cross_mask, const Tensor& token_mask,
-                                 const Tensor& relative_bias, const Context& context,
+Tensor ParallelLayer::operator()(const Tensor& x, const LayerInputs& in, const Context& context,
                                  LayerRouting* routing) const {
   const Tensor h = layer_norm(x);
-  Tensor y = ops::add(self_attention(h, h, self_mask, relative_bias, is_encoder, context),
+  Tensor y = ops::add(self_attention(h, h, in.self_mask, in.relative_bias, is_encoder, context),
                       mlp(h, context, routing));
   for (const Attention& cross : encoder_decoder_attention)
-    y = ops::add(y, cross(h, encoded, cross_mask, Tensor(), true, context));
-  Residual end{x, ops::scale(y, 1 / divisor), dropout(context)};
-  for (const ExtraMlp& more : extra) end = more(std::move(end), token_mask, context);
-  return end.sum();
+    y = ops::add(y, cross(h, in.encoded, in.cross_mask, Tensor(), true, context));
+  Residual residual{x, ops::scale(y, 1 / divisor), dropout(context)};
+  for (const ExtraMlp& more : extra) residual = more(std::move(residual), in.token_mask, context);
+  return residual.sum();
 }
 
-/// Modules of flaxformer, and of T5X's decoders alone, name their dropouts; in other networks Flax counts them.
-std::string flax_name(const LayerConfig& config, bool is_decoder_alone, const char* name,
-                      int place) {
-  return config.masks_padding || is_decoder_alone ? name : fmt::format("Dropout_{}", place);
-}
-
-EncoderLayer::EncoderLayer(const Scope& scope, const LayerConfig& config, const SparseStack* sparse)
-    : pre_attention_layer_norm(scope / "pre_attention_layer_norm", config),
-      attention(scope / "attention", config),
-      attention_dropout(scope, "attention_dropout",
-                        flax_name(config, false, "post_attention_dropout", 0), config),
-      feed_forward(scope, config, sparse, flax_name(config, false, "post_mlp_dropout", 1)) {}
-
-Tensor EncoderLayer::operator()(const Tensor& x, const ops::AttentionMask& mask,
-                                const Tensor& token_mask, const Tensor& relative_bias,
-                                const Context& context, LayerRouting* routing) const {
-  const Tensor h = masked(pre_attention_layer_norm(x), token_mask);
-  return feed_forward(
-      {x, attention(h, h, mask, relative_bias, true, context), attention_dropout(context)},
-      token_mask, context, routing);
-}
-
-Encoder::Encoder(const Scope& scope, const StackSpec& spec, Remat remat)
-    : spec_(spec),
-      input_dropout_(scope, "input_dropout", flax_name(spec.layer, false, "input_dropout", 0),
-                     spec.layer),
-      output_dropout_(scope, "output_dropout", flax_name(spec.layer, false, "output_dropout", 1),
-                      spec.layer, spec.layer.masks_padding),
-      relative_biases_(relative_bias_tables(scope, spec)),
-      encoder_norm_(scope / "encoder_norm", spec.layer),
-      remat_(remat) {
-  for (int64_t i = 0; i < spec.num_layers; ++i) {
-    const Scope layer = scope / fmt::format("layers_{}", i);
-    if (spec.is_parallel(i))
-      layers_.emplace_back(std::in_place_type<ParallelLayer>, layer, spec, i);
-    else
-      layers_.emplace_back(std::in_place_type<EncoderLayer>, layer, spec.layer, spec.sparse_at(i));
-  }
-}
-
-Tensor Encoder::operator()(const Tensor& x, const Tensor& segments, const Context& context) const {
-  const ops::AttentionMask mask =
-      ops::with_ranges({.query_segments = segments, .key_segments = segments, .prefix = {}});
-  const Context stack = context.sowing(spec_.sows.stack);
-  stack.sow("encoder/embedder/output", x);
-  Tensor y = ops::dropout(x, input_dropout_(context));  // [batch, length, embed]
-  const Tensor token_mask = spec_.layer.masks_padding ? segments : Tensor();
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    const Context inner = context.sowing(spec_.layer_sows(static_cast<int64_t>(i)));
-    y = run_layer(remat_, {y}, inner, [=, this](const Tensors& in, LayerRouting* routing) {
-      const Tensor bias = table_of(relative_biases_, i);
-      if (const auto* parallel = std::get_if<ParallelLayer>(&layers_[i]))
-        return (*parallel)(in[0], Tensor(), mask, {}, token_mask, bias, inner, routing);
-      return std::get<EncoderLayer>(layers_[i])(in[0], mask, token_mask, bias, inner, routing);
-    });
-    sow_layer(inner, spec_, static_cast<int64_t>(i), y);
-  }
-  y = masked(ops::dropout(encoder_norm_(y), output_dropout_(context)), token_mask);
-  stack.sow("encoder/final_encoder_outputs", y);
-  return y;
-}
-
-DecoderLayer::DecoderLayer(const Scope& scope, const LayerConfig& config, bool cross_attention,
-                           const SparseStack* sparse)
-    : pre_self_attention_layer_norm(scope / "pre_self_attention_layer_norm", config),
-      self_attention(scope / "self_attention", config),
-      self_attention_dropout(scope, "self_attention_dropout",
-                             flax_name(config, !cross_attention, "post_self_attention_dropout", 0),
-                             config),
-      cross_attention_dropout(scope, "cross_attention_dropout",
-                              flax_name(config, false, "post_cross_attention_dropout", 1), config),
-      feed_forward(scope, config, sparse,
-                   flax_name(config, !cross_attention, "post_mlp_dropout", 2)) {
-  if (!cross_attention) return;
-  pre_cross_attention_layer_norm.emplace_back(scope / "pre_cross_attention_layer_norm", config);
-  encoder_decoder_attention.emplace_back(scope / "encoder_decoder_attention", config);
-}
-
-Tensor DecoderLayer::operator()(const Tensor& x, const Tensor& encoded,
-                                const ops::AttentionMask& self_mask,
-                                const ops::AttentionMask& cross_mask, const Tensor& token_mask,
-                                const Tensor& relative_bias, const Context& context,
-                                LayerRouting* routing) const {
-  const Tensor h = masked(pre_self_attention_layer_norm(x), token_mask);
-  Residual attended{x, self_attention(h, h, self_mask, relative_bias, false, context),
-                    self_attention_dropout(context)};
-  if (!encoder_decoder_attention.empty()) {
-    const auto [y, normed] = pre_cross_attention_layer_norm[0](std::move(attended));
-    attended = {y,
-                encoder_decoder_attention[0](masked(normed, token_mask), encoded, cross_mask,
-                                             Tensor(), true, context),
-                cross_attention_dropout(context)};
-  }
-  return feed_forward(std::move(attended), token_mask, context, routing);
-}
-
-FusedParallelLayer::FusedParallelLayer(const Scope& scope, const LayerConfig& config)
-    : layer_norm(scope / "layer_norm", config),
-      attend(scope / "self_attention", config),
-      mlp_dropout(scope / "mlp", "dropout", "Dropout_0", config),
-      dropout(scope, "dropout", "dropout", config),
-      activations(config.mlp_activations),
-      widths(config.fused_widths()) {
+FusedParallelLayer::FusedParallelLayer(const Scope& scope, const StackSpec& stack, int64_t)
+    : layer_norm(scope / "layer_norm", stack.layer),
+      attend(scope / "self_attention", stack.layer, axis::kJoinedKv),
+      mlp_dropout(scope / "mlp", "dropout", "Dropout_0", stack.layer),
+      dropout(scope, "dropout", "dropout", stack.layer),
+      activations(stack.layer.mlp_activations),
+      widths(stack.layer.fused_widths()) {
+  const LayerConfig& config = stack.layer;
+  QT_CHECK(!stack.is_encoder && !stack.cross_attention && !stack.has_experts(),
+           "parallel_fused_decoder: its layers are a decoder's, attend to no encoder and have no "
+           "experts");
   QT_CHECK(config.mlp_dim % config.num_heads == 0,
            "parallel_fused_decoder: {} heads do not divide the {} columns of the MLP",
            config.num_heads, config.mlp_dim);
@@ -324,15 +263,15 @@ FusedParallelLayer::FusedParallelLayer(const Scope& scope, const LayerConfig& co
   o_wo_fused = (scope / "o_wo_fused").param("kernel", {out, embed}, initial, true);
 }
 
-Tensor FusedParallelLayer::operator()(const Tensor& x, const ops::AttentionMask& mask,
-                                      const Tensor& relative_bias, const Context& context) const {
+Tensor FusedParallelLayer::operator()(const Tensor& x, const LayerInputs& in,
+                                      const Context& context, LayerRouting*) const {
   const int64_t d = attend.head_dim;
   const Tensors made = dense(layer_norm(x), {q_wi_fused, kv_fused}, context);
   const Tensors q_wi = ops::split_heads(made[0], attend.num_heads, widths);
   Tensors qkv = ops::split_heads(made[1], 1, {d, d, 0});
   qkv[2] = qkv[1];
   qkv[1] = std::exchange(qkv[0], q_wi[0]);
-  const Tensor found = attend(std::move(qkv), mask, relative_bias, false, true, context);
+  const Tensor found = attend(std::move(qkv), in.self_mask, in.relative_bias, false, true, context);
   ops::Dropout drops = mlp_dropout(context);
   if (context.t5x_dropout) drops.heads = attend.num_heads;  // they share a token's mask there
   const Tensor h = ops::dropout(ops::gate(q_wi[1], q_wi[2], activations), drops);
@@ -340,54 +279,46 @@ Tensor FusedParallelLayer::operator()(const Tensor& x, const ops::AttentionMask&
   return ops::add(x, dense(y, std::vector{o_wo_fused}, context)[0], dropout(context));
 }
 
-Decoder::Decoder(const Scope& scope, const StackSpec& spec, Remat remat)
+Stack::Stack(const Scope& scope, const StackSpec& spec, Remat remat)
     : spec_(spec),
-      input_dropout_(scope, "input_dropout",
-                     flax_name(spec.layer, !spec.cross_attention, "input_dropout", 0), spec.layer),
-      output_dropout_(scope, "output_dropout",
-                      flax_name(spec.layer, !spec.cross_attention, "output_dropout", 1),
-                      spec.layer),
+      input_dropout_(scope, "input_dropout", flax_name(spec, "input_dropout", 0), spec.layer),
+      output_dropout_(scope, "output_dropout", flax_name(spec, "output_dropout", 1), spec.layer,
+                      !spec.is_encoder || spec.layer.masks_padding),
       relative_biases_(relative_bias_tables(scope, spec)),
-      decoder_norm_(scope / "decoder_norm", spec.layer),
+      norm_(scope / (spec.scope() + "_norm"), spec.layer),
       remat_(remat) {
-  QT_CHECK(!spec.layer.fused || (!spec.cross_attention && !spec.has_experts()),
-           "parallel_fused_decoder: its layers attend to no encoder and have no experts");
+  const auto add = [&]<class Layer>(std::in_place_type_t<Layer> type, int64_t i) {
+    layers_.emplace_back(type, scope / fmt::format("layers_{}", i), spec, i);
+  };
   for (int64_t i = 0; i < spec.num_layers; ++i) {
-    const Scope layer = scope / fmt::format("layers_{}", i);
-    if (spec.layer.fused)
-      layers_.emplace_back(std::in_place_type<FusedParallelLayer>, layer, spec.layer);
-    else if (spec.is_parallel(i))
-      layers_.emplace_back(std::in_place_type<ParallelLayer>, layer, spec, i);
+    if (spec.kind(i).fused)
+      add(std::in_place_type<FusedParallelLayer>, i);
+    else if (spec.kind(i).parallel)
+      add(std::in_place_type<ParallelLayer>, i);
     else
-      layers_.emplace_back(std::in_place_type<DecoderLayer>, layer, spec.layer,
-                           spec.cross_attention, spec.sparse_at(i));
+      add(std::in_place_type<SequentialLayer>, i);
   }
 }
 
-Tensor Decoder::operator()(const Tensor& x, const Tensor& encoded,
-                           const ops::AttentionMask& self_mask,
-                           const ops::AttentionMask& cross_mask, const Tensor& token_mask,
-                           const Context& context) const {
+Tensor Stack::operator()(const Tensor& x, const LayerInputs& in, const Context& context) const {
   const Context stack = context.sowing(spec_.sows.stack);
-  stack.sow("decoder/embedder/output", x);
+  stack.sow(spec_.scope() + "/embedder/output", x);
   Tensor y = ops::dropout(x, input_dropout_(context));  // [batch, length, embed]
   for (size_t i = 0; i < layers_.size(); ++i) {
-    const Context inner = context.sowing(spec_.layer_sows(static_cast<int64_t>(i)));
-    y = run_layer(remat_, {y, encoded}, inner, [=, this](const Tensors& in, LayerRouting* routing) {
-      const Tensor bias = table_of(relative_biases_, i);
+    const auto index = static_cast<int64_t>(i);
+    const Context inner = context.sowing(spec_.layer_sows(index));
+    const auto run = [=, this](const Tensors& given, LayerRouting* routing) {
+      LayerInputs of_layer = in;
+      of_layer.encoded = given[1];
+      of_layer.relative_bias = table_of(relative_biases_, i);
       return std::visit(
-          [&]<class Layer>(const Layer& layer) {
-            if constexpr (std::is_same_v<Layer, FusedParallelLayer>)
-              return layer(in[0], self_mask, bias, inner);
-            else
-              return layer(in[0], in[1], self_mask, cross_mask, token_mask, bias, inner, routing);
-          },
-          layers_[i]);
-    });
-    sow_layer(inner, spec_, static_cast<int64_t>(i), y);
+          [&](const auto& layer) { return layer(given[0], of_layer, inner, routing); }, layers_[i]);
+    };
+    y = run_layer(remat_, {y, in.encoded}, inner, run);
+    sow_layer(inner, spec_, index, y);
   }
-  y = masked(ops::dropout(decoder_norm_(y), output_dropout_(context)), token_mask);
-  stack.sow("decoder/pre_logits_layer", y);
+  y = masked(ops::dropout(norm_(y), output_dropout_(context)), in.token_mask);
+  stack.sow(spec_.is_encoder ? "encoder/final_encoder_outputs" : "decoder/pre_logits_layer", y);
   return y;
 }
 
@@ -408,7 +339,11 @@ Transformer::Transformer(const Scope& scope, const T5Config& config)
 Tensor Transformer::encode(const Tensor& tokens, const Tensor& segments,
                            const Context& context) const {
   context.sowing(spec_.encoder->sows.stack).sow("encoder/input_tokens_ids", tokens);
-  return encoder_(ops::embed(tokens, encoder_embedding_), segments, context);
+  return encoder_(ops::embed(tokens, encoder_embedding_),
+                  {.self_mask = ops::with_ranges(
+                       {.query_segments = segments, .key_segments = segments, .prefix = {}}),
+                   .token_mask = spec_.encoder->layer.masks_padding ? segments : Tensor()},
+                  context);
 }
 
 Tensor Transformer::decode(const Tensor& encoded, const Tensor& encoder_segments,
@@ -421,8 +356,12 @@ Tensor Transformer::decode(const Tensor& encoded, const Tensor& encoder_segments
       {.query_segments = segments, .key_segments = segments, .prefix = {}, .causal = true});
   const ops::AttentionMask cross_mask = ops::with_ranges(
       {.query_segments = segments, .key_segments = encoder_segments, .prefix = {}});
-  return (*decoder_)(ops::embed(input_tokens, decoder_embedding_), encoded, self_mask, cross_mask,
-                     spec_.decoder.layer.masks_padding ? token_mask : Tensor(), context);
+  return (*decoder_)(ops::embed(input_tokens, decoder_embedding_),
+                     {.encoded = encoded,
+                      .self_mask = self_mask,
+                      .cross_mask = cross_mask,
+                      .token_mask = spec_.decoder.layer.masks_padding ? token_mask : Tensor()},
+                     context);
 }
 
 Projection Transformer::projection() const {
@@ -442,7 +381,8 @@ Tensor DecoderOnlyTransformer::decode(const Tensor& input_tokens, const Tensor& 
                                       const Context& context) const {
   const ops::AttentionMask mask = ops::with_ranges(
       {.query_segments = segments, .key_segments = segments, .prefix = prefix, .causal = true});
-  return decoder_(ops::embed(input_tokens, embedding_), Tensor(), mask, {}, token_mask, context);
+  return decoder_(ops::embed(input_tokens, embedding_),
+                  {.self_mask = mask, .token_mask = token_mask}, context);
 }
 
 Projection DecoderOnlyTransformer::projection() const {

@@ -21,11 +21,9 @@ struct T5Config : LayerConfig {
   int64_t num_encoder_layers = 6;
   int64_t num_decoder_layers = 6;
   bool logits_via_embedding = false;
-  std::string remat_policy = "none";           // as T5X's; see Remat
-  SparseStack sparse_encoder, sparse_decoder;  // layers that are mixtures of experts
-  bool separate_embeddings = false;            // flaxformer: encoder and decoder have a table each
-  bool parallel_encoder = false;               // LayerConfig::parallel of its dense layers
-  Sows encoder_sows, decoder_sows;
+  std::string remat_policy = "none";  // as T5X's; see Remat
+  bool separate_embeddings = false;   // flaxformer: encoder and decoder have a table each
+  StackConfig encoder, decoder;
 };
 
 /// Throws a usage error that begins with the field's name unless the network can have these sizes, rates and names.
@@ -38,8 +36,7 @@ struct TransformerConfig : LayerConfig {
   int64_t num_layers = 6;
   bool logits_via_embedding = false;
   std::string remat_policy = "none";
-  SparseStack sparse;
-  Sows sows;
+  StackConfig decoder;
 };
 void check(const TransformerConfig& config);
 
@@ -56,7 +53,15 @@ struct Projection {
   Tensor logits(const Tensor& y) const;
 };
 
-/// A dense MLP that follows a sparse layer's own (ST-MoE, arXiv:2202.08906).
+/// What a layer reads beside its rows.
+struct LayerInputs {
+  Tensor encoded{};  // [batch, encoder length, embed]; absent: no cross-attention
+  ops::AttentionMask self_mask{}, cross_mask{};  // of a decoder as T5X's make_decoder_mask
+  Tensor token_mask{};  // int32 [batch, length], 0 for tokens that enter blocks as zeros; or absent
+  Tensor relative_bias{};  // [heads, buckets], or absent
+};
+
+/// A dense MLP behind a layer's own (LayerKind::extra_mlp).
 struct ExtraMlp {
   std::string sown;  // name of what the layer makes before it
   RmsNorm norm;
@@ -74,37 +79,29 @@ struct AnyMlp {
   Tensor operator()(const Tensor& x, const Context& context, LayerRouting* routing) const;
 };
 
-/// The end of a layer: x + MLP(norm(x)), the MLP dense or a mixture of experts, and perhaps another,
-/// dense one; x is the residual's sum.
-class FeedForward {
- public:
-  /// `sparse`: of the layer's stack; null: dense. `flax_dropout`: see DropoutPlace.
-  FeedForward(const Scope& scope, const LayerConfig& config, const SparseStack* sparse,
-              const std::string& flax_dropout);
-  /// -> [batch, length, embed]; token_mask as in Encoder. A sparse layer sets *routing.
-  Tensor operator()(Residual residual, const Tensor& token_mask, const Context& context,
-                    LayerRouting* routing) const;
+// Layers. All are made as layer i of a stack in its scope, and called alike:
+//
+//   x: [batch, length, embed] -> the same. With experts they set *routing.
 
- private:
-  RmsNorm norm_;
-  AnyMlp mlp_;
-  DropoutPlace dropout_;
-  std::deque<ExtraMlp> extra_;  // none or one
-};
-
-struct EncoderLayer {
-  RmsNorm pre_attention_layer_norm;
-  Attention attention;
-  DropoutPlace attention_dropout;
-  FeedForward feed_forward;
-  EncoderLayer(const Scope& scope, const LayerConfig& config, const SparseStack* sparse);
-  /// x: [batch, length, embed] -> the same
-  Tensor operator()(const Tensor& x, const ops::AttentionMask& mask, const Tensor& token_mask,
-                    const Tensor& relative_bias, const Context& context,
+/// T5's: x + self-attention, + cross-attention, + MLP, each of the norm of what was there before it.
+struct SequentialLayer {
+  RmsNorm pre_self_attention_layer_norm;
+  Attention self_attention;
+  DropoutPlace self_attention_dropout;
+  std::deque<RmsNorm> pre_cross_attention_layer_norm;  // none or one
+  std::deque<Attention> encoder_decoder_attention;     // none or one
+  DropoutPlace cross_attention_dropout;
+  RmsNorm pre_mlp_layer_norm;
+  AnyMlp mlp;
+  DropoutPlace mlp_dropout;
+  std::deque<ExtraMlp> extra;  // none or one
+  bool is_encoder;
+  SequentialLayer(const Scope& scope, const StackSpec& stack, int64_t i);
+  Tensor operator()(const Tensor& x, const LayerInputs& in, const Context& context,
                     LayerRouting* routing) const;
 };
 
-/// Attention and MLP of one norm (StackSpec::is_parallel): x + dropout(sum of them / parallel_divisor()).
+/// LayerKind::parallel: x + dropout(sum of attention and MLP / StackSpec::sum_divisor).
 struct ParallelLayer {
   RmsNorm layer_norm;
   Attention self_attention;
@@ -114,47 +111,13 @@ struct ParallelLayer {
   std::deque<ExtraMlp> extra;  // none or one
   bool is_encoder;
   double divisor;
-  ParallelLayer(const Scope& scope, const StackSpec& stack, int64_t index);
-  /// As DecoderLayer's; token_mask: of an extra MLP alone.
-  Tensor operator()(const Tensor& x, const Tensor& encoded, const ops::AttentionMask& self_mask,
-                    const ops::AttentionMask& cross_mask, const Tensor& token_mask,
-                    const Tensor& relative_bias, const Context& context,
+  ParallelLayer(const Scope& scope, const StackSpec& stack, int64_t i);
+  /// Of in.token_mask: an extra MLP alone.
+  Tensor operator()(const Tensor& x, const LayerInputs& in, const Context& context,
                     LayerRouting* routing) const;
 };
 
-class Encoder {
- public:
-  Encoder(const Scope& scope, const StackSpec& spec, Remat remat);
-  /// x: embedded tokens [batch, length, embed]; segments: int32 [batch, length], 0 is padding.
-  Tensor operator()(const Tensor& x, const Tensor& segments, const Context& context) const;
-
- private:
-  StackSpec spec_;
-  DropoutPlace input_dropout_, output_dropout_;
-  std::vector<Param> relative_biases_;  // one for all layers, or one a layer
-  std::deque<std::variant<EncoderLayer, ParallelLayer>> layers_;
-  RmsNorm encoder_norm_;
-  Remat remat_;
-};
-
-struct DecoderLayer {
-  RmsNorm pre_self_attention_layer_norm;
-  Attention self_attention;
-  DropoutPlace self_attention_dropout;
-  std::deque<RmsNorm> pre_cross_attention_layer_norm;  // none or one
-  std::deque<Attention> encoder_decoder_attention;     // none or one
-  DropoutPlace cross_attention_dropout;
-  FeedForward feed_forward;
-  DecoderLayer(const Scope& scope, const LayerConfig& config, bool cross_attention,
-               const SparseStack* sparse);
-  /// x: [batch, length, embed] -> the same; encoded: [batch, encoder length, embed] or absent.
-  Tensor operator()(const Tensor& x, const Tensor& encoded, const ops::AttentionMask& self_mask,
-                    const ops::AttentionMask& cross_mask, const Tensor& token_mask,
-                    const Tensor& relative_bias, const Context& context,
-                    LayerRouting* routing) const;
-};
-
-/// A decoder's without an encoder, with fused kernels (LayerConfig::fused): x + dropout(attention + MLP).
+/// LayerKind::fused: x + dropout(attention + MLP), undivided.
 struct FusedParallelLayer {
   RmsNorm layer_norm;
   DotProductAttention attend;
@@ -162,27 +125,28 @@ struct FusedParallelLayer {
   std::vector<std::string> activations;
   std::array<int64_t, 3> widths;  // LayerConfig::fused_widths()
   Param q_wi_fused, kv_fused, o_wo_fused;
-  FusedParallelLayer(const Scope& scope, const LayerConfig& config);
-  /// x: [batch, length, embed] -> the same
-  Tensor operator()(const Tensor& x, const ops::AttentionMask& mask, const Tensor& relative_bias,
-                    const Context& context) const;
+  /// Throws a usage error for a stack that attends to an encoder or has experts, and for heads that do not divide the MLP.
+  FusedParallelLayer(const Scope& scope, const StackSpec& stack, int64_t i);
+  Tensor operator()(const Tensor& x, const LayerInputs& in, const Context& context,
+                    LayerRouting* routing) const;
 };
 
-class Decoder {
+/// An encoder or a decoder.
+class Stack {
  public:
-  Decoder(const Scope& scope, const StackSpec& spec, Remat remat);
-  /// x: embedded tokens [batch, length, embed]; masks as in T5X's make_decoder_mask; token_mask int32
-  /// [batch, length], 0 for tokens that enter attention and MLP as zeros, or absent.
-  Tensor operator()(const Tensor& x, const Tensor& encoded, const ops::AttentionMask& self_mask,
-                    const ops::AttentionMask& cross_mask, const Tensor& token_mask,
-                    const Context& context) const;
+  Stack(const Scope& scope, const StackSpec& spec, Remat remat);
+  /// x: embedded tokens [batch, length, embed] -> the same, of the norm behind the last layer. Of `in` all but
+  /// relative_bias, which is its own.
+  Tensor operator()(const Tensor& x, const LayerInputs& in, const Context& context) const;
 
  private:
+  using Layer = std::variant<SequentialLayer, ParallelLayer, FusedParallelLayer>;
+
   StackSpec spec_;
   DropoutPlace input_dropout_, output_dropout_;
   std::vector<Param> relative_biases_;  // one for all layers, or one a layer
-  std::deque<std::variant<DecoderLayer, ParallelLayer, FusedParallelLayer>> layers_;
-  RmsNorm decoder_norm_;
+  std::deque<Layer> layers_;
+  RmsNorm norm_;
   Remat remat_;
 };
 
@@ -192,7 +156,7 @@ class Transformer {
   /// tokens, segments: int32 [batch, length] -> [batch, length, embed]
   Tensor encode(const Tensor& tokens, const Tensor& segments, const Context& context) const;
   /// Decoder output before the logits. input_tokens, segments: int32 [batch, length]; token_mask: see
-  /// Decoder, where the configuration masks padding.
+  /// LayerInputs, where the configuration masks padding.
   Tensor decode(const Tensor& encoded, const Tensor& encoder_segments, const Tensor& input_tokens,
                 const Tensor& segments, const Tensor& token_mask, const Context& context) const;
   Projection projection() const;
@@ -200,8 +164,8 @@ class Transformer {
  private:
   ModelSpec spec_;
   Param encoder_embedding_, decoder_embedding_;  // may be one
-  Encoder encoder_;
-  std::optional<Decoder> decoder_;  // none: an encoder alone
+  Stack encoder_;
+  std::optional<Stack> decoder_;  // none: an encoder alone
   Param logits_dense_;
 };
 
@@ -210,7 +174,7 @@ class DecoderOnlyTransformer {
  public:
   DecoderOnlyTransformer(const Scope& scope, const TransformerConfig& config);
   /// input_tokens, segments, prefix: int32 [batch, length]; prefix may be absent (causal). token_mask:
-  /// see Decoder, where the configuration masks padding.
+  /// see LayerInputs, where the configuration masks padding.
   Tensor decode(const Tensor& input_tokens, const Tensor& segments, const Tensor& prefix,
                 const Tensor& token_mask, const Context& context) const;
   Projection projection() const;
@@ -218,7 +182,7 @@ class DecoderOnlyTransformer {
  private:
   ModelSpec spec_;
   Param embedding_;
-  Decoder decoder_;
+  Stack decoder_;
   Param logits_dense_;
 };
 

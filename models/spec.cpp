@@ -1,5 +1,7 @@
 #include "models/spec.h"
 
+#include <fmt/ranges.h>
+
 #include <cmath>
 
 #include "models/network.h"
@@ -7,42 +9,38 @@
 namespace quintet {
 namespace {
 
-ModelSpec with_blocks(ModelSpec spec) {
-  spec.decoder.layer.block_layers = spec.decoder.block_layers();
-  if (spec.encoder) spec.encoder->layer.block_layers = spec.encoder->block_layers();
-  return spec;
+StackSpec stack_of(const StackConfig& config, const LayerConfig& layer, int64_t num_layers,
+                   bool is_encoder, bool cross_attention) {
+  StackSpec stack{config, layer, num_layers, is_encoder, cross_attention};
+  stack.layer.block_layers = stack.block_layers();
+  return stack;
 }
 
 }  // namespace
 
+std::string LayerKind::text() const {
+  std::vector<std::string> names;
+  if (parallel) names.emplace_back("parallel");
+  if (fused) names.emplace_back("fused");
+  if (extra_mlp) names.emplace_back("extra_mlp");
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
 ModelSpec spec_of(const T5Config& config) {
-  LayerConfig encoder = config;
-  encoder.parallel = config.parallel_encoder;
-  return with_blocks({.vocab_size = config.vocab_size,
-                      .dtype = config.dtype,
-                      .logits_via_embedding = config.logits_via_embedding,
-                      .separate_embeddings = config.separate_embeddings,
-                      .encoder = StackSpec{.layer = encoder,
-                                           .num_layers = config.num_encoder_layers,
-                                           .is_encoder = true,
-                                           .sparse = config.sparse_encoder,
-                                           .sows = config.encoder_sows},
-                      .decoder = {.layer = config,
-                                  .num_layers = config.num_decoder_layers,
-                                  .cross_attention = true,
-                                  .sparse = config.sparse_decoder,
-                                  .sows = config.decoder_sows}});
+  return {.vocab_size = config.vocab_size,
+          .dtype = config.dtype,
+          .logits_via_embedding = config.logits_via_embedding,
+          .separate_embeddings = config.separate_embeddings,
+          .encoder = stack_of(config.encoder, config, config.num_encoder_layers, true, false),
+          .decoder = stack_of(config.decoder, config, config.num_decoder_layers, false, true)};
 }
 
 ModelSpec spec_of(const TransformerConfig& config, bool inputs_bidirectional_attention) {
-  return with_blocks({.vocab_size = config.vocab_size,
-                      .dtype = config.dtype,
-                      .logits_via_embedding = config.logits_via_embedding,
-                      .inputs_bidirectional_attention = inputs_bidirectional_attention,
-                      .decoder = {.layer = config,
-                                  .num_layers = config.num_layers,
-                                  .sparse = config.sparse,
-                                  .sows = config.sows}});
+  return {.vocab_size = config.vocab_size,
+          .dtype = config.dtype,
+          .logits_via_embedding = config.logits_via_embedding,
+          .inputs_bidirectional_attention = inputs_bidirectional_attention,
+          .decoder = stack_of(config.decoder, config, config.num_layers, false, false)};
 }
 
 void check_t5x_dropout(const ModelSpec& spec) {

@@ -22,14 +22,30 @@ struct Sows {
   bool any() const { return stack || dense_layers || sparse_layers; }
 };
 
+/// How a layer's parts are put together. T5's: attention and MLP one after another, each of a norm of its own.
+struct LayerKind {
+  bool parallel = false;  // all of one norm, and added up
+  bool fused =
+      false;  // parallel, no cross-attention, multi-query: kernels as flaxformer fuses them
+  bool extra_mlp = false;  // a dense MLP behind the layer's own (ST-MoE, arXiv:2202.08906)
+  bool operator==(const LayerKind&) const = default;
+  /// "parallel, extra_mlp"; empty: T5's.
+  std::string text() const;
+};
+
+/// What a stack of flaxformer's has of its own, whatever its layers' sizes; by default T5's stack.
+struct StackConfig {
+  LayerKind dense_layers{}, sparse_layers{};
+  SparseStack sparse{};  // which layers are mixtures of experts
+  Sows sows{};
+};
+
 /// Layers that follow one another, and the norm behind them.
-struct StackSpec {
+struct StackSpec : StackConfig {
   LayerConfig layer{};  // sizes, attention, gate, relative position bias
   int64_t num_layers = 0;
   bool is_encoder = false;       // attends both ways
   bool cross_attention = false;  // to an encoder's output
-  SparseStack sparse{};          // which layers are mixtures of experts
-  Sows sows{};
 
   /// Of its parameters: "encoder" or "decoder".
   std::string scope() const { return is_encoder ? "encoder" : "decoder"; }
@@ -41,17 +57,13 @@ struct StackSpec {
   const SparseStack* sparse_at(int64_t i) const {
     return sparse.is_sparse(i, num_layers) ? &sparse : nullptr;
   }
-  /// Its layer i adds up self-attention, cross-attention and MLP of one norm.
-  bool is_parallel(int64_t i) const {
-    return sparse_at(i) != nullptr ? sparse.parallel : layer.parallel;
+  const LayerKind& kind(int64_t i) const {
+    return sparse_at(i) != nullptr ? sparse_layers : dense_layers;
   }
-  bool has_parallel() const {
-    for (int64_t i = 0; i < num_layers; ++i)
-      if (is_parallel(i)) return true;
-    return false;
+  /// By which what layer i's attention and MLP add is divided, but for an extra MLP.
+  double sum_divisor(int64_t i) const {
+    return kind(i).parallel && !kind(i).fused ? std::sqrt(cross_attention ? 3.0 : 2.0) : 1;
   }
-  /// By which such a sum is divided, but for fused layers.
-  double parallel_divisor() const { return std::sqrt(cross_attention ? 3.0 : 2.0); }
   bool layer_sows(int64_t i) const {
     return sparse_at(i) != nullptr ? sows.sparse_layers : sows.dense_layers;
   }

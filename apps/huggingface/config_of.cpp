@@ -59,10 +59,9 @@ bool set_sparse_layers(const StackSpec& stack, huggingface::Config& config) {
 
 /// Experts are transformers' where its places are the stack's, and a token has one.
 void set_experts(const StackSpec& stack, huggingface::Config& config, Misfits& misfits) {
-  const SparseStack& sparse = stack.sparse;
   const bool placed = set_sparse_layers(stack, config);
   if (!stack.has_experts()) return;
-  const MoeConfig& moe = sparse.moe;
+  const MoeConfig& moe = stack.sparse.moe;
   misfits.unless(config.num_experts == 0 || config.num_experts == moe.num_experts,
                  of_experts(stack, "encoder and decoder have different num_experts"));
   misfits.unless(config.num_experts == 0 || config.router_bias == moe.router.use_bias,
@@ -75,7 +74,6 @@ void set_experts(const StackSpec& stack, huggingface::Config& config, Misfits& m
                  of_experts(stack, "expected in every layer, or in the second of every so many"));
   misfits.unless(moe.router.kind == Router::tokens_choose && moe.router.num_selected_experts == 1,
                  of_experts(stack, "expected routers by which a token chooses one expert"));
-  misfits.unless(!sparse.extra_mlp, of_experts(stack, "a dense MLP after them has no place"));
   misfits.unless(moe.mlp_dim == stack.layer.mlp_dim,
                  of_experts(stack, "they have another mlp_dim than dense layers"));
   misfits.unless(moe.activations == stack.layer.mlp_activations && !config.gated,
@@ -116,8 +114,11 @@ huggingface::Config huggingface_config(const ModelSpec& spec) {
                  "Transformers alone have");
   for (const StackSpec* stack : {&*spec.encoder, &spec.decoder}) {
     set_experts(*stack, config, misfits);
-    misfits.unless(!stack->has_parallel(),
-                   fmt::format("{}'s parallel layers: T5's follow one another", stack->scope()));
+    for (const LayerKind& kind : {stack->dense_layers, stack->sparse_layers})
+      misfits.unless(kind == LayerKind{},
+                     fmt::format("{}'s layers are {}: T5's are attention and an MLP one after "
+                                 "another, each of a norm of its own",
+                                 stack->scope(), kind.text()));
   }
   misfits.unless(layer.shared_relative_position_bias || !has_experts,
                  "experts and a relative position bias in each layer");

@@ -69,8 +69,8 @@ T5Config published_model_config(const std::string& name, const std::string& dtyp
   config.dropout_rate = 0;
   config.dtype = dtype;
   if (found->second.num_experts > 0)
-    config.sparse_encoder =
-        config.sparse_decoder = {.num_sparse_layers = found->second.num_layers / 2,
+    config.encoder.sparse =
+        config.decoder.sparse = {.num_sparse_layers = found->second.num_layers / 2,
                                  .moe = {.num_experts = found->second.num_experts,
                                          .train_capacity_factor = 1.25,
                                          .eval_capacity_factor = 2,

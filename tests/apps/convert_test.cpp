@@ -166,14 +166,16 @@ TEST(Convert, WhatHuggingFaceHasNoPlaceForIsNamed) {
     EXPECT_NE(message.find(what), std::string::npos) << message;
   };
   names(refusal([](T5Config& c) { c.scale_attn_logits = true; }), "scale_attn_logits = True");
-  names(refusal([](T5Config& c) { c.parallel_encoder = true; }), "encoder's parallel layers");
-  names(refusal([](T5Config& c) { c.parallel = true; }), "decoder's parallel layers");
+  names(refusal([](T5Config& c) { c.encoder.dense_layers.parallel = true; }),
+        "encoder's layers are parallel");
+  names(refusal([](T5Config& c) { c.decoder.dense_layers.parallel = true; }),
+        "decoder's layers are parallel");
   names(refusal([](T5Config& c) {
           c.mlp_activations = {"gelu", "gelu"};
         }),
         "mlp_activations = (gelu, gelu)");
   const auto experts = [](T5Config& c) {
-    for (SparseStack* stack : {&c.sparse_encoder, &c.sparse_decoder}) {
+    for (SparseStack* stack : {&c.encoder.sparse, &c.decoder.sparse}) {
       stack->num_sparse_layers = 3;
       stack->moe.num_experts = 4;
       stack->moe.mlp_dim = c.mlp_dim;
@@ -189,17 +191,17 @@ TEST(Convert, WhatHuggingFaceHasNoPlaceForIsNamed) {
       change(c);
     });
   };
-  names(refused_experts([](T5Config& c) { c.sparse_decoder.moe.num_experts = 8; }),
+  names(refused_experts([](T5Config& c) { c.decoder.sparse.moe.num_experts = 8; }),
         "encoder and decoder have different num_experts");
-  names(refused_experts([](T5Config& c) { c.sparse_decoder.parallel = true; }),
-        "decoder's parallel layers");
-  names(refused_experts([](T5Config& c) { c.sparse_encoder.extra_mlp = true; }),
-        "a dense MLP after them");
-  names(refused_experts([](T5Config& c) { c.sparse_encoder.layout = LayerLayout::bottom; }),
+  names(refused_experts([](T5Config& c) { c.decoder.sparse_layers.parallel = true; }),
+        "decoder's layers are parallel");
+  names(refused_experts([](T5Config& c) { c.encoder.sparse_layers.extra_mlp = true; }),
+        "encoder's layers are extra_mlp");
+  names(refused_experts([](T5Config& c) { c.encoder.sparse.layout = LayerLayout::bottom; }),
         "in the second of every so many");
-  names(refused_experts([](T5Config& c) { c.sparse_decoder.moe.router.num_selected_experts = 2; }),
+  names(refused_experts([](T5Config& c) { c.decoder.sparse.moe.router.num_selected_experts = 2; }),
         "a token chooses one expert");
-  names(refused_experts([](T5Config& c) { c.sparse_decoder.moe.mlp_dim = 7; }), "another mlp_dim");
+  names(refused_experts([](T5Config& c) { c.decoder.sparse.moe.mlp_dim = 7; }), "another mlp_dim");
   names(refused_experts([](T5Config& c) { c.shared_relative_position_bias = false; }),
         "relative position bias in each layer");
   TransformerConfig decoder_only;

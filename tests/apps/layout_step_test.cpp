@@ -271,7 +271,7 @@ TEST(LayoutStep, ExpertsCostTheirTokensAndTheRouter) {
     LayoutCase what = layout_case(options);
     what.make = [&] {
       T5Config config = published_model_config(options.model);
-      for (SparseStack* stack : {&config.sparse_encoder, &config.sparse_decoder}) {
+      for (SparseStack* stack : {&config.encoder.sparse, &config.decoder.sparse}) {
         stack->num_sparse_layers = sparse_layers;
         stack->moe.num_experts = kExperts;
         stack->moe.mlp_dim = config.mlp_dim;

@@ -109,15 +109,16 @@ TEST(QuantizedParameters, MakeTheNetworkThatIsQuantizedWhenMade) {
   scaled.scale_attn_logits = true;
   expect_same_network<Transformer>(scaled);
   T5Config sparse = encoder_decoder();
-  sparse.sparse_decoder.num_sparse_layers = 1;
-  sparse.sparse_decoder.extra_mlp = true;
-  sparse.sparse_decoder.moe.num_experts = 4;
-  sparse.sparse_decoder.moe.mlp_dim = 18;
-  sparse.sparse_decoder.moe.activations = {"relu"};
-  sparse.sparse_encoder = sparse.sparse_decoder;
+  sparse.decoder.sparse.num_sparse_layers = 1;
+  sparse.decoder.sparse_layers.extra_mlp = true;
+  sparse.decoder.sparse.moe.num_experts = 4;
+  sparse.decoder.sparse.moe.mlp_dim = 18;
+  sparse.decoder.sparse.moe.activations = {"relu"};
+  sparse.encoder = sparse.decoder;
   sparse.separate_embeddings = true;
   expect_same_network<Transformer>(sparse);
-  sparse.parallel = sparse.sparse_encoder.parallel = sparse.sparse_decoder.parallel = true;
+  for (StackConfig* stack : {&sparse.encoder, &sparse.decoder})
+    stack->dense_layers.parallel = stack->sparse_layers.parallel = true;
   expect_same_network<Transformer>(sparse);
   T5Config biased = encoder_decoder();
   biased.shared_relative_position_bias = false;

@@ -120,13 +120,14 @@ TEST(TensorParallel, ADecoderGivesOneRanksBits) {
 /// A network with experts in one layer of each stack: routers of `kind` in the encoder, with `capacity`.
 T5Config sparse_encoder_decoder(Router kind = Router::tokens_choose, int64_t capacity = 0) {
   T5Config config = encoder_decoder();
-  SparseStack& decoder = config.sparse_decoder;
+  SparseStack& decoder = config.decoder.sparse;
   decoder.num_sparse_layers = 1;
   decoder.moe.num_experts = 4, decoder.moe.mlp_dim = 150;
   decoder.moe.activations = {"gelu", "linear"};
   decoder.moe.router.num_selected_experts = 2;
-  decoder.extra_mlp = true;
-  SparseStack& encoder = config.sparse_encoder = decoder;
+  config.decoder.sparse_layers.extra_mlp = true;
+  config.encoder = config.decoder;
+  SparseStack& encoder = config.encoder.sparse;
   encoder.moe.activations = {"relu"};
   encoder.moe.expert_capacity = capacity;
   encoder.moe.router.kind = kind;
@@ -141,7 +142,7 @@ TEST(TensorParallel, ExpertsGiveOneRanksBits) {
     expect_ranks_agree(spec_of(config), parameters_of<Transformer>(config, 0.25F));
   auto config = small_config<TransformerConfig>();
   config.num_layers = 2;
-  config.sparse = sparse_encoder_decoder().sparse_decoder;
+  config.decoder = sparse_encoder_decoder().decoder;
   expect_ranks_agree(spec_of(config), parameters_of<DecoderOnlyTransformer>(config, 0.25F));
 }
 
@@ -283,7 +284,7 @@ TEST(TensorParallel, ResultsOfExpertsAreOneRanksBits) {
             fmt::format("{} {} {}", static_cast<int>(decoder), static_cast<int>(encoder), masks));
         T5Config config = sparse_encoder_decoder(encoder);
         config.masks_padding = masks;
-        MoeConfig& moe = config.sparse_decoder.moe;
+        MoeConfig& moe = config.decoder.sparse.moe;
         moe.router.kind = decoder;
         moe.min_expert_capacity = 1;
         moe.router.ignore_padding_tokens = decoder == Router::scatter;
@@ -294,14 +295,14 @@ TEST(TensorParallel, ResultsOfExpertsAreOneRanksBits) {
     SCOPED_TRACE(dropless);
     T5Config config = sparse_encoder_decoder();
     config.masks_padding = true;
-    SparseStack& decoder = config.sparse_decoder;
+    SparseStack& decoder = config.decoder.sparse;
     decoder.moe.dropless = dropless;
     if (!dropless) decoder.moe.expert_capacity = 2, decoder.moe.router.num_selected_experts = 1;
     expect_agree<EncoderDecoderModel>(config, parameters_of<Transformer>(config, 0.25F));
   }
   auto config = small_config<TransformerConfig>();
   config.num_layers = 2;
-  config.sparse = sparse_encoder_decoder().sparse_decoder;
+  config.decoder = sparse_encoder_decoder().decoder;
   expect_agree<DecoderOnlyModel>(config, parameters_of<DecoderOnlyTransformer>(config, 0.25F),
                                  true);
 }
@@ -317,33 +318,34 @@ TEST(TensorParallel, ResultsOfMultiQueryAndParallelLayersAreOneRanksBits) {
   T5Config config = encoder_decoder();
   config.multi_query = true;
   expect_agree<EncoderDecoderModel>(config, parameters_of<Transformer>(config, 0.25F));
-  config.parallel = config.parallel_encoder = config.masks_padding = true;
+  config.masks_padding = true;
+  for (StackConfig* stack : {&config.encoder, &config.decoder})
+    stack->dense_layers.parallel = stack->sparse_layers.parallel = true;
   expect_agree<EncoderDecoderModel>(config, parameters_of<Transformer>(config, 0.25F));
-  config.sparse_encoder = sparse_encoder_decoder(Router::experts_choose).sparse_encoder;
-  config.sparse_decoder = sparse_encoder_decoder().sparse_decoder;
-  config.sparse_encoder.parallel = config.sparse_decoder.parallel = true;
+  config.encoder.sparse = sparse_encoder_decoder(Router::experts_choose).encoder.sparse;
+  config.decoder.sparse = sparse_encoder_decoder().decoder.sparse;
+  config.encoder.sparse_layers.extra_mlp = config.decoder.sparse_layers.extra_mlp = true;
   expect_agree<EncoderDecoderModel>(config, parameters_of<Transformer>(config, 0.25F));
   // Padding is zeros in other layers, and behind them what it was.
-  config.parallel_encoder = config.sparse_decoder.parallel = false;
-  for (SparseStack* stack : {&config.sparse_encoder, &config.sparse_decoder}) {
+  config.encoder.dense_layers.parallel = config.decoder.sparse_layers.parallel = false;
+  for (SparseStack* stack : {&config.encoder.sparse, &config.decoder.sparse}) {
     stack->num_sparse_layers = 2;
-    stack->extra_mlp = true;
     stack->moe.router.kind = Router::tokens_choose;
     stack->moe.min_expert_capacity = 1;
   }
   for (const bool ignores : {false, true}) {
-    config.sparse_encoder.moe.router.ignore_padding_tokens = ignores;
+    config.encoder.sparse.moe.router.ignore_padding_tokens = ignores;
     for (const int64_t layers : {2, 1}) {
-      config.sparse_encoder.num_sparse_layers = layers;
+      config.encoder.sparse.num_sparse_layers = layers;
       SCOPED_TRACE(fmt::format("{} {}", ignores, layers));
       expect_agree<EncoderDecoderModel>(config, parameters_of<Transformer>(config, 0.25F));
     }
   }
   auto alone = small_config<TransformerConfig>();
   alone.num_layers = 2;
-  alone.multi_query = alone.parallel = true;
+  alone.multi_query = alone.decoder.dense_layers.parallel = true;
   expect_agree<DecoderOnlyModel>(alone, parameters_of<DecoderOnlyTransformer>(alone, 0.25F), true);
-  alone.fused = true, alone.mlp_dim = 141;
+  alone.decoder.dense_layers.fused = true, alone.mlp_dim = 141;
   expect_agree<DecoderOnlyModel>(alone, parameters_of<DecoderOnlyTransformer>(alone, 0.25F), true);
 }
 

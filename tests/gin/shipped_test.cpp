@@ -292,13 +292,14 @@ TEST(ShippedGin, ModelsWithExpertsHaveThePublishedSizes) {
     EXPECT_EQ((std::vector{c.emb_dim, c.num_heads, c.head_dim, c.num_encoder_layers,
                            c.num_decoder_layers}),
               (std::vector{size.emb, size.heads, size.head, size.layers, size.layers}));
-    for (const SparseStack* stack : {&c.sparse_encoder, &c.sparse_decoder}) {
-      EXPECT_EQ((std::vector{stack->num_sparse_layers, stack->moe.num_experts, stack->moe.mlp_dim}),
+    for (const StackConfig* stack : {&c.encoder, &c.decoder}) {
+      const SparseStack& sparse = stack->sparse;
+      EXPECT_EQ((std::vector{sparse.num_sparse_layers, sparse.moe.num_experts, sparse.moe.mlp_dim}),
                 (std::vector{size.sparse, size.experts, size.mlp}));
-      EXPECT_EQ(stack->extra_mlp, size.extra_mlp);
+      EXPECT_EQ(stack->sparse_layers.extra_mlp, size.extra_mlp);
     }
-    EXPECT_EQ(c.sparse_decoder.moe.router.num_selected_experts, size.chosen);
-    EXPECT_EQ(c.sparse_encoder.moe.router.kind == Router::experts_choose,
+    EXPECT_EQ(c.decoder.sparse.moe.router.num_selected_experts, size.chosen);
+    EXPECT_EQ(c.encoder.sparse.moe.router.kind == Router::experts_choose,
               size.file.starts_with("experts_choose"));
     EXPECT_EQ(c.logits_via_embedding, size.tied);
     EXPECT_EQ(c.init_scale, 0.1);

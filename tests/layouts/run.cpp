@@ -29,10 +29,11 @@ LayerConfig layers(Network network, int64_t mlp_dim) {
 }
 
 /// One sparse layer of four experts, who serve `chosen` a token as long as there is room.
-SparseStack sparse(const Training& training, int64_t chosen) {
-  SparseStack stack;
+StackConfig sparse(const Training& training, int64_t chosen) {
+  StackConfig config;
+  config.sparse_layers.extra_mlp = chosen == 2;
+  SparseStack& stack = config.sparse;
   stack.num_sparse_layers = 1;
-  stack.extra_mlp = chosen == 2;
   stack.moe.num_experts = 4;
   stack.moe.train_capacity_factor = 1.25;
   stack.moe.min_expert_capacity = 1;
@@ -47,7 +48,7 @@ SparseStack sparse(const Training& training, int64_t chosen) {
       .jitter_noise = 0.01,
       .weights_stddev = training.router_stddev,
       .use_bias = true};
-  return stack;
+  return config;
 }
 
 std::vector<float> global_values(const Tensor& x) {
@@ -132,10 +133,11 @@ std::unique_ptr<BaseModel> make_model(const Training& training) {
     config.dropout_rate = training.dropout_rate;
     config.logits_via_embedding = training.network == Network::t5_1_0_tied;
     config.multi_query = training.network == Network::multi_query;
-    config.fused = training.network == Network::fused;
-    config.parallel = config.fused || training.network == Network::parallel ||
-                      training.network == Network::parallel_decoder_only;
-    config.multi_query |= config.fused;
+    const bool fused = training.network == Network::fused;
+    config.decoder.dense_layers = {.parallel = fused || training.network == Network::parallel ||
+                                               training.network == Network::parallel_decoder_only,
+                                   .fused = fused};
+    config.multi_query |= fused;
     if (training.network == Network::rotary) {
       config.multi_query = true;
       config.num_buckets = 0;
@@ -152,12 +154,12 @@ std::unique_ptr<BaseModel> make_model(const Training& training) {
   T5Config config;
   fill(config);
   config.num_encoder_layers = 1;
-  config.parallel_encoder = config.parallel;
+  config.encoder = config.decoder;
   config.num_decoder_layers = training.num_layers;
   if (training.network == Network::experts) {
     config.masks_padding = true;
-    config.sparse_encoder = sparse(training, 2);
-    config.sparse_decoder = sparse(training, 1);
+    config.encoder = sparse(training, 2);
+    config.decoder = sparse(training, 1);
   }
   return std::make_unique<EncoderDecoderModel>(config, loss);
 }

@@ -24,7 +24,7 @@ T5Config config_of(const std::string& dtype, bool has_experts = false) {
   config.dropout_rate = 0.1;
   config.dtype = dtype;
   if (has_experts)
-    for (SparseStack* stack : {&config.sparse_encoder, &config.sparse_decoder})
+    for (SparseStack* stack : {&config.encoder.sparse, &config.decoder.sparse})
       *stack = {.num_sparse_layers = 1,
                 .moe = {.num_experts = 4, .mlp_dim = 96, .activations = {"gelu", "linear"}}};
   return config;

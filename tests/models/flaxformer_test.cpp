@@ -56,6 +56,23 @@ const std::string kFusedEncoder =
     "fused/dense.MlpBlock.precomputed_intermediates = True\n"
     "dense_attention.MultiQueryDotProductAttention.num_heads = 2\n"
     "dense_attention.MultiQueryDotProductAttention.head_dim = 4\n";
+const std::string kOtherScale =
+    "t5_architecture.EncoderLayer.attention = "
+    "@other/dense_attention.MultiHeadDotProductAttention()\n"
+    "t5_architecture.EncoderLayer.mlp = @other/dense.MlpBlock()\n"
+    "t5_architecture.Encoder.shared_relative_position_bias_factory = "
+    "@other/relative_position_biases.RelativePositionBiases\n"
+    "other/dense_attention.MultiHeadDotProductAttention.kernel_init = "
+    "@other_normal/variance_scaling()\n"
+    "other/dense.MlpBlock.kernel_init = @other_truncated/variance_scaling()\n"
+    "other/relative_position_biases.RelativePositionBiases.embedding_init = "
+    "@other_uniform/variance_scaling()\n"
+    "other_normal/variance_scaling.scale = 0.5\nother_normal/variance_scaling.distribution = "
+    "'normal'\n"
+    "other_truncated/variance_scaling.scale = 0.5\n"
+    "other_truncated/variance_scaling.distribution = 'truncated_normal'\n"
+    "other_uniform/variance_scaling.scale = 0.5\nother_uniform/variance_scaling.mode = 'fan_avg'\n"
+    "other_uniform/variance_scaling.distribution = 'uniform'\n";
 const std::string kPrecomputed = "dense.MlpBlock.precomputed_intermediates = True\n";
 const std::string kOutFeatures = "dense_attention.MultiQueryDotProductAttention.out_features = 8\n";
 
@@ -74,6 +91,7 @@ TEST(Flaxformer, RefusesNetworksThatAreNotThere) {
            {kDecoderOnly + kEmbedder, "bind encoder_decoder_attention = None"},
            {kDecoderOnly + kNoCross, "bind its token_embedder_factory"},
            {kMultiQuery, "encoder and decoder layers must have the same"},
+           {kOtherScale, "encoder and decoder layers must have the same"},
            {kScanned, "layers are scanned = True there"},
            {"t5_architecture.DecoderLayer.scanned = True\n", "layers are scanned = False there"},
            {kScanned + kScannedLayers, "relative_position_bias_factory of the layers instead"},
@@ -101,9 +119,9 @@ TEST(Flaxformer, AStackIsParallelByItself) {
         .config;
   };
   const T5Config encoder = config("t5_architecture.EncoderLayer.parallel = True\n");
-  EXPECT_TRUE(encoder.parallel_encoder && !encoder.parallel);
+  EXPECT_TRUE(encoder.encoder.dense_layers.parallel && !encoder.decoder.dense_layers.parallel);
   const T5Config decoder = config("t5_architecture.DecoderLayer.parallel = True\n");
-  EXPECT_TRUE(decoder.parallel && !decoder.parallel_encoder);
+  EXPECT_TRUE(decoder.decoder.dense_layers.parallel && !decoder.encoder.dense_layers.parallel);
 }
 
 TEST(Flaxformer, DecoderOnlyIsWhatItsFilesBind) {
@@ -116,7 +134,8 @@ TEST(Flaxformer, DecoderOnlyIsWhatItsFilesBind) {
   EXPECT_EQ(module.config.dtype, "float32");
   EXPECT_EQ(module.config.init_scale, 0.1);
   EXPECT_TRUE(module.config.masks_padding);
-  EXPECT_FALSE(module.config.parallel || module.config.multi_query);
+  EXPECT_EQ(module.config.decoder.dense_layers, LayerKind{});
+  EXPECT_FALSE(module.config.multi_query);
 }
 
 TEST(Flaxformer, ScannedLayersAreThoseOfUnscannedStacks) {
@@ -142,8 +161,8 @@ TEST(Flaxformer, FusedLayersAreWhatTheirFilesBind) {
   const auto module = gin::as<DecoderOnlyModule>(
       flaxformer_architecture(tiny(kFused + kOutFeatures + kPrecomputed), kDenseGin),
       {"ARCHITECTURE"});
-  EXPECT_TRUE(module.config.fused && module.config.parallel && module.config.multi_query &&
-              module.config.scale_attn_logits);
+  EXPECT_EQ(module.config.decoder.dense_layers, (LayerKind{.parallel = true, .fused = true}));
+  EXPECT_TRUE(module.config.multi_query && module.config.scale_attn_logits);
   const DecoderOnlyModel model(module.config, {}, false);
   EXPECT_EQ(model.parameters().at("decoder/layers_0/q_wi_fused/kernel").spec.axes[1].size,
             2 * (4 + 8 + 8));
@@ -161,12 +180,12 @@ TEST(Flaxformer, FusedKernelsAreNotStoredInFewerBits) {
 TEST(Flaxformer, DropoutMasksOfT5xAreRefusedForOwnNetworksAndJitter) {
   TransformerConfig config;
   config.masks_padding = true;
-  config.sparse.num_sparse_layers = config.num_layers;
+  config.decoder.sparse.num_sparse_layers = config.num_layers;
   EXPECT_NO_THROW(check_t5x_dropout(spec_of(config)));
   ModelSpec own = spec_of(config);
   own.own_network = true;
   EXPECT_THROW(check_t5x_dropout(own), Error);
-  config.sparse.moe.router.jitter_noise = 0.01;
+  config.decoder.sparse.moe.router.jitter_noise = 0.01;
   EXPECT_THROW(check_t5x_dropout(spec_of(config)), Error);
 }
 

@@ -133,7 +133,7 @@ TEST(MoeDecoding, ADeviceWritesWhatTheCpuWrites) {
 TEST(MoeDecoding, RefusesExpertsThatChooseLaterTokens) {
   SparseOptions options;
   T5Config c = sparse_config<T5Config>(options);
-  c.sparse_decoder.moe.router.kind = Router::experts_choose;
+  c.decoder.sparse.moe.router.kind = Router::experts_choose;
   const auto parameters = parameters_of<Transformer>(c, 1);
   const PackedNetwork network(spec_of(c), [&](const std::string& name) {
     const HostArray& array = parameters.at(name);

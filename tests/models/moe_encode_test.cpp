@@ -139,7 +139,7 @@ TEST(MoeEncoding, RefusesCapacitiesOfOtherRouters) {
            [](MoeConfig& c) { c.router.batch_prioritized_routing = true; },
            [](MoeConfig& c) { c.router.kind = Router::experts_choose; }}) {
     T5Config config = sparse_config<T5Config>({.capacity = 2});
-    change(config.sparse_encoder.moe);
+    change(config.encoder.sparse.moe);
     EXPECT_THROW(EncoderDecoderModel(config, {}), Error);
   }
 }

@@ -63,13 +63,12 @@ Config sparse_config(const SparseOptions& options) {
   c.shared_relative_position_bias = options.shared_bias;
   c.multi_query = options.multi_query;
   if (options.rotary) c.rotary_max_timescale = 50, c.num_buckets = 0;
-  c.parallel = options.parallel || options.fused;
-  c.fused = options.fused;
-  if (c.fused) c.multi_query = true, c.mlp_dim = 21, c.mlp_activations = {"gelu", "linear"};
-  SparseStack stack;
-  stack.num_sparse_layers = 1;
-  stack.extra_mlp = options.extra;
-  stack.parallel = options.parallel;
+  StackConfig config{
+      .dense_layers = {.parallel = options.parallel || options.fused, .fused = options.fused},
+      .sparse_layers = {.parallel = options.parallel, .extra_mlp = options.extra}};
+  if (options.fused) c.multi_query = true, c.mlp_dim = 21, c.mlp_activations = {"gelu", "linear"};
+  SparseStack& stack = config.sparse;
+  if (!options.fused) stack.num_sparse_layers = 1;
   stack.moe.num_experts = 4;
   stack.moe.mlp_dim = 18;
   stack.moe.activations = {"relu"};
@@ -80,19 +79,17 @@ Config sparse_config(const SparseOptions& options) {
   stack.moe.dropless = stack.moe.router.use_bias = options.router_bias;
   if constexpr (std::is_same_v<Config, TransformerConfig>) {
     c.num_layers = 2;
-    if (!c.fused) c.sparse = stack;
   } else {
     c.num_encoder_layers = c.num_decoder_layers = 2;
     c.masks_padding = true;
     c.separate_embeddings = options.separate;
-    c.parallel_encoder = c.parallel;
-    c.sparse_decoder = stack;
-    if (options.encoder) {
-      c.sparse_encoder = stack;
-      c.sparse_encoder.moe.router.kind = *options.encoder;
-      c.sparse_encoder.moe.expert_capacity = options.capacity;
-    }
+    c.encoder = config;
+    SparseStack& encoder = c.encoder.sparse;
+    if (!options.encoder) encoder.num_sparse_layers = 0;
+    encoder.moe.router.kind = options.encoder.value_or(Router::tokens_choose);
+    encoder.moe.expert_capacity = options.capacity;
   }
+  c.decoder = config;
   return c;
 }
 

@@ -38,7 +38,7 @@ std::unique_ptr<BaseModel> encoder_decoder(const std::string& dtype, bool has_ex
   set_up(config, dtype);
   config.num_encoder_layers = config.num_decoder_layers = 1;
   if (has_experts)
-    for (SparseStack* stack : {&config.sparse_encoder, &config.sparse_decoder})
+    for (SparseStack* stack : {&config.encoder.sparse, &config.decoder.sparse})
       *stack = {.num_sparse_layers = 1,
                 .moe = {.num_experts = 4,
                         .mlp_dim = 40,

@@ -27,7 +27,7 @@ Tensor bias_by_distance(const HostArray& table, int64_t max_distance) {
 class Loader {
  public:
   using Form = GpuForm;
-  Loader(const Parameters& parameters, const ModelSpec& spec, const LayerConfig& all_heads,
+  Loader(const Parameters& parameters, const ModelSpec& spec, const StackSpec& all_heads,
          const InferenceWeights& weights)
       : parameters_(parameters),
         spec_(spec),
@@ -143,7 +143,7 @@ class Loader {
 
   const Parameters& parameters_;
   const ModelSpec& spec_;
-  const LayerConfig& all_heads_;
+  const StackSpec& all_heads_;
   const InferenceWeights& weights_;
   const DType compute_dtype_;
   const WeightType type_;  // of what is copied
@@ -173,7 +173,7 @@ GpuWeights::GpuWeights(ModelSpec part, const Parameters& parameters,
            "tensor parallel: {} ranks for {} attention heads and MLPs of {}: GPUs have equal parts "
            "of them; start a number of ranks that divides each",
            ranks.size(), spec.decoder.layer.num_heads, fmt::join(mlp_widths(spec), " and "));
-  const LayerConfig all_heads = spec.decoder.layer;
+  const StackSpec all_heads = spec.decoder;
   const InferenceWeights matrices{weights.type, by_matrix(spec, weights.source), ranks};
   spec.decoder.layer.num_heads /= ranks.size();
   if (spec.encoder) spec.encoder->layer.num_heads /= ranks.size();

@@ -9,10 +9,12 @@
 
 namespace quintet::decoding {
 
-Place place_of(const LayerConfig& layer, const std::string& name) {
+Place place_of(const StackSpec& stack, const std::string& name) {
   static const std::regex kMatrix("(.*/layers_[0-9]+/)(?:self_attention|mlp)/([a-z_0-9]+)/kernel");
   std::smatch match;
-  if (!layer.fused || !std::regex_match(name, match, kMatrix)) return {.parameter = name};
+  if (!stack.dense_layers.fused || !std::regex_match(name, match, kMatrix))
+    return {.parameter = name};
+  const LayerConfig& layer = stack.layer;
   const auto [d, mlp, gate] = layer.fused_widths();
   struct Part {
     std::string matrix, fused;
@@ -48,11 +50,11 @@ bool is_shared(const LayerConfig& layer, std::string_view projection) {
 }
 
 ParameterSource by_matrix(const ModelSpec& spec, const ParameterSource& parameters) {
-  const LayerConfig layer = spec.decoder.layer;
-  if (!layer.fused || !parameters) return parameters;
+  const StackSpec stack = spec.decoder;
+  if (!stack.dense_layers.fused || !parameters) return parameters;
   const auto kept = std::make_shared<HostArray>();
-  return [layer, parameters, kept](const std::string& name) -> StoredParameter {
-    const Place place = place_of(layer, name);
+  return [stack, parameters, kept](const std::string& name) -> StoredParameter {
+    const Place place = place_of(stack, name);
     const StoredParameter stored = parameters(place.parameter);
     if (!place.is_part()) return stored;
     const int64_t bytes = size_of(stored.values.dtype);

@@ -1,8 +1,8 @@
 #pragma once
 // Where a matrix that generation multiplies with lies among a model's parameters: under its own name, but those of
-// fused layers (LayerConfig::fused) are a part of every head of one parameter.
+// fused layers (LayerKind::fused) are a part of every head of one parameter.
 //
-//   place_of(layer, "decoder/layers_0/mlp/wi_1/kernel").parameter    // "decoder/layers_0/q_wi_fused/kernel"
+//   place_of(spec.decoder, "decoder/layers_0/mlp/wi_1/kernel").parameter    // "decoder/layers_0/q_wi_fused/kernel"
 //   const ParameterSource matrices = by_matrix(spec, parameters);    // for loaders, which ask for matrices
 
 #include "models/decoding/network/parameter_source.h"
@@ -19,8 +19,8 @@ struct Place {
 
   bool is_part() const { return count > 0; }
 };
-/// `layer`: with the heads of all ranks.
-Place place_of(const LayerConfig& layer, const std::string& name);
+/// `stack`: with the heads of all ranks.
+Place place_of(const StackSpec& stack, const std::string& name);
 
 /// Whether a projection of attention, "query", "key" or "value", gives what one head has and all others share.
 bool is_shared(const LayerConfig& layer, std::string_view projection);

@@ -52,12 +52,11 @@ std::optional<float> factor_of(const ModelSpec& spec, const std::string& name) {
   if (layer.scale_attn_logits && name.ends_with("/query/kernel"))
     return std::sqrt(static_cast<float>(layer.head_dim));
   const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
-  if (layer.fused || has("/extra_mlp/") || !(has("/out/kernel") || has("/wo/kernel")))
-    return std::nullopt;
+  if (has("/extra_mlp/") || !(has("/out/kernel") || has("/wo/kernel"))) return std::nullopt;
   for (const StackSpec* stack : {&spec.decoder, spec.encoder ? &*spec.encoder : nullptr})
     for (int64_t i = 0; stack != nullptr && i < stack->num_layers; ++i)
-      if (stack->is_parallel(i) && name.starts_with(stack->layer_scope(i) + "/"))
-        return static_cast<float>(stack->parallel_divisor());
+      if (stack->sum_divisor(i) != 1 && name.starts_with(stack->layer_scope(i) + "/"))
+        return static_cast<float>(stack->sum_divisor(i));
   return std::nullopt;
 }
 

@@ -36,7 +36,7 @@ struct LayerWeights {
   AttentionWeights<Form> self;
   std::optional<AttentionWeights<Form>> cross;
   std::vector<FeedForwardWeights<Form>> feed_forward;  // one, or with ST-MoE's extra MLP two
-  /// Its matrices `out` and `wo`, not those of an extra MLP, are divided by what the sum is (factor_of).
+  /// Matrices `out` and `wo`, but an extra MLP's, are divided by StackSpec::sum_divisor (factor_of).
   bool parallel = false;
 };
 
@@ -58,7 +58,7 @@ LayerWeights<typename Loader::Form> load_layer(const Loader& load, const StackSp
   using Form = typename Loader::Form;
   const LayerConfig& c = stack.layer;
   const std::string scope = stack.layer_scope(index) + "/";
-  const bool parallel = stack.is_parallel(index);
+  const bool parallel = stack.kind(index).parallel;
   const auto norm = [&](const std::string& block) {
     const bool is_shared = parallel && block != "extra_mlp";
     return load.vector(
@@ -90,10 +90,10 @@ LayerWeights<typename Loader::Form> load_layer(const Loader& load, const StackSp
   };
   if (const SparseStack* sparse = stack.sparse_at(index)) {
     layer.feed_forward.push_back({norm("mlp"), load.experts(scope + "mlp", sparse->moe)});
-    if (sparse->extra_mlp) layer.feed_forward.push_back(dense("extra_mlp"));
   } else {
     layer.feed_forward.push_back(dense("mlp"));
   }
+  if (stack.kind(index).extra_mlp) layer.feed_forward.push_back(dense("extra_mlp"));
   return layer;
 }
 
