@@ -386,7 +386,7 @@ gin::Value fused_layer(const Arguments& a) {
                .mlp = a.value("mlp"),
                .extra_mlp = {},
                .dropout_rate = dropout_of(a, "dropout_factory"),
-               .kind = {.parallel = true, .fused = true}};
+               .kind = {.form = LayerForm::fused}};
   const auto mlp = a.get<MlpDef>("mlp");
   QT_CHECK(
       def.attention.multi_query && mlp.precomputed && def.attention.out_features,
@@ -437,8 +437,9 @@ gin::Value layer(const Arguments& a, const std::string& attention) {
   }
   if (a.has("extra_mlp") && !a.value("extra_mlp").is_none())
     def.extra_mlp = a.get<MlpDef>("extra_mlp");
-  def.kind = {.parallel = a.get_or<bool>("parallel", false),
-              .extra_mlp = def.extra_mlp.has_value()};
+  def.kind = {
+      .form = a.get_or<bool>("parallel", false) ? LayerForm::parallel : LayerForm::sequential,
+      .extra_mlp = def.extra_mlp.has_value()};
   take_more(def, a);
   return object(def);
 }
@@ -573,7 +574,7 @@ void take_layer(LayerConfig& c, const LayerDef& def) {
   c.num_buckets = def.bias.num_buckets;
   c.max_distance = def.bias.max_distance;
   for (const std::optional<double>& scale :
-       {def.kind.fused ? std::optional<double>() : mlp->scale, def.bias.scale})
+       {def.kind.form == LayerForm::fused ? std::optional<double>() : mlp->scale, def.bias.scale})
     QT_CHECK(scale.value_or(c.init_scale) == c.init_scale,
              "initial scales of layers differ: {} of attention, {} of the MLP or the relative "
              "position biases; this network has one",
@@ -594,6 +595,11 @@ StackConfig stack_config(const StackDef& def, const LayerConfig& c) {
                     .sparse_layers = def.sparse.kind,
                     .sparse = {.num_sparse_layers = def.num_sparse_layers, .layout = def.layout},
                     .sows = sows_of(def)};
+  for (const LayerDef* layer : {&def.dense, &def.sparse})
+    QT_CHECK(!layer->extra_mlp || (layer->extra_mlp->dim == c.mlp_dim &&
+                                   layer->extra_mlp->activations == c.mlp_activations),
+             "extra_mlp: expected the dense layers' MLP of {} columns, found one of {}", c.mlp_dim,
+             layer->extra_mlp->dim);
   if (def.num_sparse_layers == 0) return stack;
   const auto moe = def.sparse.mlp.object_as<MoeDef>();
   QT_CHECK(moe != nullptr,
@@ -605,15 +611,11 @@ StackConfig stack_config(const StackDef& def, const LayerConfig& c) {
            c.init_scale, moe->scale.value_or(0));
   QT_CHECK(def.sparse.attention == def.dense.attention,
            "sparse_layer_factory: expected the attention of layer_factory's layers");
-  QT_CHECK(!def.dense.kind.fused,
+  QT_CHECK(def.dense.kind.form != LayerForm::fused,
            "layer_factory: expected layers that are not fused in a stack with experts");
   QT_CHECK(def.sparse.has_relative_bias == def.dense.has_relative_bias,
            "relative_position_bias_factory: bind it for layer_factory and sparse_layer_factory, or "
            "for neither");
-  QT_CHECK(!def.sparse.extra_mlp || (def.sparse.extra_mlp->dim == c.mlp_dim &&
-                                     def.sparse.extra_mlp->activations == c.mlp_activations),
-           "extra_mlp: expected the dense layers' MLP of {} columns, found one of {}", c.mlp_dim,
-           def.sparse.extra_mlp->dim);
   return stack;
 }
 
@@ -684,14 +686,19 @@ T5Module encoder_decoder(const Arguments& a) {
   QT_CHECK(decoder.dense.cross_attention,
            "{}: its layers attend to an encoder; bind their encoder_decoder_attention",
            a.where("decoder_factory").text);
-  QT_CHECK(!encoder.dense.kind.fused, "{}: parallel_fused_decoder's layers are a decoder's",
-           a.where("encoder_factory").text);
+  QT_CHECK(encoder.dense.kind.form != LayerForm::fused,
+           "{}: parallel_fused_decoder's layers are a decoder's", a.where("encoder_factory").text);
   LayerConfig other = c;
   take_layer(other, encoder.dense);
-  QT_CHECK(other == c,
+  QT_CHECK(
+      other.init_scale == c.init_scale,
+      "t5_architecture.EncoderDecoder: initial scales of encoder and decoder differ: {} and {}; "
+      "this network has one",
+      other.init_scale, c.init_scale);
+  QT_CHECK(other == static_cast<const LayerConfig&>(c),
            "t5_architecture.EncoderDecoder: encoder and decoder layers must have the same sizes, "
-           "rates, initial scales and relative position biases of the same size, both of the stack "
-           "or both of each layer");
+           "rates and relative position biases of the same size, both of the stack or both of each "
+           "layer");
   c.encoder = stack_config(encoder, c);
   c.decoder = stack_config(decoder, c);
   return {c};

@@ -49,7 +49,7 @@ struct MoeConfig {
   }
 };
 
-/// What gin says of a stack's sparse layers: moe_architecture.SparseEncoder, SparseDecoder.
+/// Which layers of a stack are mixtures of experts, and these: moe_architecture.SparseEncoder, SparseDecoder.
 struct SparseStack {
   int64_t num_sparse_layers = 0;
   LayerLayout layout = LayerLayout::mixed;

@@ -1,7 +1,7 @@
 #include "models/network.h"
 
 #include <algorithm>
-#include <cmath>
+#include <functional>
 #include <utility>
 
 #include "kernels/mlp/mlp.h"
@@ -197,10 +197,11 @@ SequentialLayer::SequentialLayer(const Scope& scope, const StackSpec& stack, int
   encoder_decoder_attention.emplace_back(scope / "encoder_decoder_attention", stack.layer);
 }
 
-Tensor SequentialLayer::operator()(const Tensor& x, const LayerInputs& in, const Context& context,
+Tensor SequentialLayer::operator()(const Tensor& x, const Tensor& relative_bias,
+                                   const LayerInputs& in, const Context& context,
                                    LayerRouting* routing) const {
   const Tensor h = masked(pre_self_attention_layer_norm(x), in.token_mask);
-  Residual residual{x, self_attention(h, h, in.self_mask, in.relative_bias, is_encoder, context),
+  Residual residual{x, self_attention(h, h, in.self_mask, relative_bias, is_encoder, context),
                     self_attention_dropout(context)};
   if (!encoder_decoder_attention.empty()) {
     const auto [y, normed] = pre_cross_attention_layer_norm[0](std::move(residual));
@@ -227,10 +228,11 @@ ParallelLayer::ParallelLayer(const Scope& scope, const StackSpec& stack, int64_t
     encoder_decoder_attention.emplace_back(scope / "encoder_decoder_attention", stack.layer);
 }
 
-Tensor ParallelLayer::operator()(const Tensor& x, const LayerInputs& in, const Context& context,
+Tensor ParallelLayer::operator()(const Tensor& x, const Tensor& relative_bias,
+                                 const LayerInputs& in, const Context& context,
                                  LayerRouting* routing) const {
   const Tensor h = layer_norm(x);
-  Tensor y = ops::add(self_attention(h, h, in.self_mask, in.relative_bias, is_encoder, context),
+  Tensor y = ops::add(self_attention(h, h, in.self_mask, relative_bias, is_encoder, context),
                       mlp(h, context, routing));
   for (const Attention& cross : encoder_decoder_attention)
     y = ops::add(y, cross(h, in.encoded, in.cross_mask, Tensor(), true, context));
@@ -247,9 +249,6 @@ FusedParallelLayer::FusedParallelLayer(const Scope& scope, const StackSpec& stac
       activations(stack.layer.mlp_activations),
       widths(stack.layer.fused_widths()) {
   const LayerConfig& config = stack.layer;
-  QT_CHECK(!stack.is_encoder && !stack.cross_attention && !stack.has_experts(),
-           "parallel_fused_decoder: its layers are a decoder's, attend to no encoder and have no "
-           "experts");
   QT_CHECK(config.mlp_dim % config.num_heads == 0,
            "parallel_fused_decoder: {} heads do not divide the {} columns of the MLP",
            config.num_heads, config.mlp_dim);
@@ -263,15 +262,16 @@ FusedParallelLayer::FusedParallelLayer(const Scope& scope, const StackSpec& stac
   o_wo_fused = (scope / "o_wo_fused").param("kernel", {out, embed}, initial, true);
 }
 
-Tensor FusedParallelLayer::operator()(const Tensor& x, const LayerInputs& in,
-                                      const Context& context, LayerRouting*) const {
+Tensor FusedParallelLayer::operator()(const Tensor& x, const Tensor& relative_bias,
+                                      const LayerInputs& in, const Context& context,
+                                      LayerRouting*) const {
   const int64_t d = attend.head_dim;
   const Tensors made = dense(layer_norm(x), {q_wi_fused, kv_fused}, context);
   const Tensors q_wi = ops::split_heads(made[0], attend.num_heads, widths);
   Tensors qkv = ops::split_heads(made[1], 1, {d, d, 0});
   qkv[2] = qkv[1];
   qkv[1] = std::exchange(qkv[0], q_wi[0]);
-  const Tensor found = attend(std::move(qkv), in.self_mask, in.relative_bias, false, true, context);
+  const Tensor found = attend(std::move(qkv), in.self_mask, relative_bias, false, true, context);
   ops::Dropout drops = mlp_dropout(context);
   if (context.t5x_dropout) drops.heads = attend.num_heads;  // they share a token's mask there
   const Tensor h = ops::dropout(ops::gate(q_wi[1], q_wi[2], activations), drops);
@@ -287,13 +287,18 @@ Stack::Stack(const Scope& scope, const StackSpec& spec, Remat remat)
       relative_biases_(relative_bias_tables(scope, spec)),
       norm_(scope / (spec.scope() + "_norm"), spec.layer),
       remat_(remat) {
+  const auto is_fused = [](const LayerKind& kind) { return kind.form == LayerForm::fused; };
+  QT_CHECK((!is_fused(spec.dense_layers) && !is_fused(spec.sparse_layers)) ||
+               (!spec.is_encoder && !spec.cross_attention && !spec.has_experts()),
+           "parallel_fused_decoder: its layers are a decoder's, attend to no encoder and have no "
+           "experts");
   const auto add = [&]<class Layer>(std::in_place_type_t<Layer> type, int64_t i) {
     layers_.emplace_back(type, scope / fmt::format("layers_{}", i), spec, i);
   };
   for (int64_t i = 0; i < spec.num_layers; ++i) {
-    if (spec.kind(i).fused)
+    if (is_fused(spec.kind(i)))
       add(std::in_place_type<FusedParallelLayer>, i);
-    else if (spec.kind(i).parallel)
+    else if (spec.kind(i).is_parallel())
       add(std::in_place_type<ParallelLayer>, i);
     else
       add(std::in_place_type<SequentialLayer>, i);
@@ -310,9 +315,11 @@ Tensor Stack::operator()(const Tensor& x, const LayerInputs& in, const Context& 
     const auto run = [=, this](const Tensors& given, LayerRouting* routing) {
       LayerInputs of_layer = in;
       of_layer.encoded = given[1];
-      of_layer.relative_bias = table_of(relative_biases_, i);
       return std::visit(
-          [&](const auto& layer) { return layer(given[0], of_layer, inner, routing); }, layers_[i]);
+          [&](const auto& layer) {
+            return layer(given[0], table_of(relative_biases_, i), of_layer, inner, routing);
+          },
+          layers_[i]);
     };
     y = run_layer(remat_, {y, in.encoded}, inner, run);
     sow_layer(inner, spec_, index, y);

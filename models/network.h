@@ -58,7 +58,6 @@ struct LayerInputs {
   Tensor encoded{};  // [batch, encoder length, embed]; absent: no cross-attention
   ops::AttentionMask self_mask{}, cross_mask{};  // of a decoder as T5X's make_decoder_mask
   Tensor token_mask{};  // int32 [batch, length], 0 for tokens that enter blocks as zeros; or absent
-  Tensor relative_bias{};  // [heads, buckets], or absent
 };
 
 /// A dense MLP behind a layer's own (LayerKind::extra_mlp).
@@ -81,7 +80,7 @@ struct AnyMlp {
 
 // Layers. All are made as layer i of a stack in its scope, and called alike:
 //
-//   x: [batch, length, embed] -> the same. With experts they set *routing.
+//   x: [batch, length, embed] -> the same; relative_bias: [heads, buckets], or absent. With experts they set *routing.
 
 /// T5's: x + self-attention, + cross-attention, + MLP, each of the norm of what was there before it.
 struct SequentialLayer {
@@ -97,11 +96,11 @@ struct SequentialLayer {
   std::deque<ExtraMlp> extra;  // none or one
   bool is_encoder;
   SequentialLayer(const Scope& scope, const StackSpec& stack, int64_t i);
-  Tensor operator()(const Tensor& x, const LayerInputs& in, const Context& context,
-                    LayerRouting* routing) const;
+  Tensor operator()(const Tensor& x, const Tensor& relative_bias, const LayerInputs& in,
+                    const Context& context, LayerRouting* routing) const;
 };
 
-/// LayerKind::parallel: x + dropout(sum of attention and MLP / StackSpec::sum_divisor).
+/// LayerForm::parallel: x + dropout(sum of attention and MLP / StackSpec::sum_divisor).
 struct ParallelLayer {
   RmsNorm layer_norm;
   Attention self_attention;
@@ -113,11 +112,11 @@ struct ParallelLayer {
   double divisor;
   ParallelLayer(const Scope& scope, const StackSpec& stack, int64_t i);
   /// Of in.token_mask: an extra MLP alone.
-  Tensor operator()(const Tensor& x, const LayerInputs& in, const Context& context,
-                    LayerRouting* routing) const;
+  Tensor operator()(const Tensor& x, const Tensor& relative_bias, const LayerInputs& in,
+                    const Context& context, LayerRouting* routing) const;
 };
 
-/// LayerKind::fused: x + dropout(attention + MLP), undivided.
+/// LayerForm::fused: x + dropout(attention + MLP), undivided.
 struct FusedParallelLayer {
   RmsNorm layer_norm;
   DotProductAttention attend;
@@ -125,18 +124,18 @@ struct FusedParallelLayer {
   std::vector<std::string> activations;
   std::array<int64_t, 3> widths;  // LayerConfig::fused_widths()
   Param q_wi_fused, kv_fused, o_wo_fused;
-  /// Throws a usage error for a stack that attends to an encoder or has experts, and for heads that do not divide the MLP.
+  /// Throws a usage error for heads that do not divide the MLP.
   FusedParallelLayer(const Scope& scope, const StackSpec& stack, int64_t i);
-  Tensor operator()(const Tensor& x, const LayerInputs& in, const Context& context,
-                    LayerRouting* routing) const;
+  Tensor operator()(const Tensor& x, const Tensor& relative_bias, const LayerInputs& in,
+                    const Context& context, LayerRouting* routing) const;
 };
 
 /// An encoder or a decoder.
 class Stack {
  public:
+  /// Throws a usage error for fused layers elsewhere than in a decoder alone without experts.
   Stack(const Scope& scope, const StackSpec& spec, Remat remat);
-  /// x: embedded tokens [batch, length, embed] -> the same, of the norm behind the last layer. Of `in` all but
-  /// relative_bias, which is its own.
+  /// x: embedded tokens [batch, length, embed] -> the same, of the norm behind the last layer.
   Tensor operator()(const Tensor& x, const LayerInputs& in, const Context& context) const;
 
  private:

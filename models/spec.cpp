@@ -9,9 +9,8 @@
 namespace quintet {
 namespace {
 
-StackSpec stack_of(const StackConfig& config, const LayerConfig& layer, int64_t num_layers,
-                   bool is_encoder, bool cross_attention) {
-  StackSpec stack{config, layer, num_layers, is_encoder, cross_attention};
+StackSpec stack_of(const StackConfig& config, const LayerConfig& layer, int64_t num_layers) {
+  StackSpec stack{config, layer, num_layers};
   stack.layer.block_layers = stack.block_layers();
   return stack;
 }
@@ -19,20 +18,27 @@ StackSpec stack_of(const StackConfig& config, const LayerConfig& layer, int64_t 
 }  // namespace
 
 std::string LayerKind::text() const {
-  std::vector<std::string> names;
-  if (parallel) names.emplace_back("parallel");
-  if (fused) names.emplace_back("fused");
-  if (extra_mlp) names.emplace_back("extra_mlp");
-  return fmt::format("{}", fmt::join(names, ", "));
+  std::vector<std::string> differences;
+  if (is_parallel())
+    differences.emplace_back(form == LayerForm::fused ? "parallel with fused kernels" : "parallel");
+  if (extra_mlp) differences.emplace_back("followed by a dense MLP");
+  return fmt::format("{}", fmt::join(differences, " and "));
+}
+
+double StackSpec::sum_divisor(int64_t i) const {
+  return kind(i).form == LayerForm::parallel ? std::sqrt(cross_attention ? 3.0 : 2.0) : 1;
 }
 
 ModelSpec spec_of(const T5Config& config) {
-  return {.vocab_size = config.vocab_size,
-          .dtype = config.dtype,
-          .logits_via_embedding = config.logits_via_embedding,
-          .separate_embeddings = config.separate_embeddings,
-          .encoder = stack_of(config.encoder, config, config.num_encoder_layers, true, false),
-          .decoder = stack_of(config.decoder, config, config.num_decoder_layers, false, true)};
+  ModelSpec spec{.vocab_size = config.vocab_size,
+                 .dtype = config.dtype,
+                 .logits_via_embedding = config.logits_via_embedding,
+                 .separate_embeddings = config.separate_embeddings,
+                 .encoder = stack_of(config.encoder, config, config.num_encoder_layers),
+                 .decoder = stack_of(config.decoder, config, config.num_decoder_layers)};
+  spec.encoder->is_encoder = true;
+  spec.decoder.cross_attention = true;
+  return spec;
 }
 
 ModelSpec spec_of(const TransformerConfig& config, bool inputs_bidirectional_attention) {
@@ -40,7 +46,7 @@ ModelSpec spec_of(const TransformerConfig& config, bool inputs_bidirectional_att
           .dtype = config.dtype,
           .logits_via_embedding = config.logits_via_embedding,
           .inputs_bidirectional_attention = inputs_bidirectional_attention,
-          .decoder = stack_of(config.decoder, config, config.num_layers, false, false)};
+          .decoder = stack_of(config.decoder, config, config.num_layers)};
 }
 
 void check_t5x_dropout(const ModelSpec& spec) {

@@ -6,7 +6,6 @@
 //   const ModelSpec& spec = model.spec();
 //   for (int64_t i = 0; i < spec.decoder.num_layers; ++i) load(spec.decoder.layer_scope(i));
 
-#include <cmath>
 #include <optional>
 
 #include "models/moe.h"
@@ -22,21 +21,27 @@ struct Sows {
   bool any() const { return stack || dense_layers || sparse_layers; }
 };
 
-/// How a layer's parts are put together. T5's: attention and MLP one after another, each of a norm of its own.
+/// How attention and MLP of a layer are put together.
+enum class LayerForm {
+  sequential,  // one after another, each of a norm of its own: T5's
+  parallel,    // of one norm, and added up
+  fused  // parallel, of a decoder alone with multi-query attention: kernels as flaxformer fuses them
+};
+
 struct LayerKind {
-  bool parallel = false;  // all of one norm, and added up
-  bool fused =
-      false;  // parallel, no cross-attention, multi-query: kernels as flaxformer fuses them
+  LayerForm form = LayerForm::sequential;
   bool extra_mlp = false;  // a dense MLP behind the layer's own (ST-MoE, arXiv:2202.08906)
+
+  bool is_parallel() const { return form != LayerForm::sequential; }
   bool operator==(const LayerKind&) const = default;
-  /// "parallel, extra_mlp"; empty: T5's.
+  /// What distinguishes it from T5's: "parallel and followed by a dense MLP".
   std::string text() const;
 };
 
 /// What a stack of flaxformer's has of its own, whatever its layers' sizes; by default T5's stack.
 struct StackConfig {
   LayerKind dense_layers{}, sparse_layers{};
-  SparseStack sparse{};  // which layers are mixtures of experts
+  SparseStack sparse{};  // which layers are mixtures of experts, and these
   Sows sows{};
 };
 
@@ -57,13 +62,13 @@ struct StackSpec : StackConfig {
   const SparseStack* sparse_at(int64_t i) const {
     return sparse.is_sparse(i, num_layers) ? &sparse : nullptr;
   }
+  /// Of layer i.
   const LayerKind& kind(int64_t i) const {
     return sparse_at(i) != nullptr ? sparse_layers : dense_layers;
   }
-  /// By which what layer i's attention and MLP add is divided, but for an extra MLP.
-  double sum_divisor(int64_t i) const {
-    return kind(i).parallel && !kind(i).fused ? std::sqrt(cross_attention ? 3.0 : 2.0) : 1;
-  }
+  /// Divisor of the sum of attention and MLP that a parallel layer adds, an extra MLP not included; 1 for other
+  /// layers and fused ones.
+  double sum_divisor(int64_t i) const;
   bool layer_sows(int64_t i) const {
     return sparse_at(i) != nullptr ? sows.sparse_layers : sows.dense_layers;
   }

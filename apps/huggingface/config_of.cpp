@@ -80,6 +80,18 @@ void set_experts(const StackSpec& stack, huggingface::Config& config, Misfits& m
                  of_experts(stack, "expected the activation of dense layers, without a gate"));
 }
 
+void set_layers(const StackSpec& stack, Misfits& misfits) {
+  int64_t i = 0;
+  while (i < stack.num_layers && stack.kind(i) == LayerKind{}) ++i;
+  if (i == stack.num_layers) return;
+  misfits.unless(
+      false,
+      fmt::format(
+          "{} is {}: T5's layers are attention and one MLP one after another, each of a norm "
+          "of its own",
+          stack.layer_scope(i), stack.kind(i).text()));
+}
+
 }  // namespace
 
 huggingface::Config huggingface_config(const ModelSpec& spec) {
@@ -114,11 +126,7 @@ huggingface::Config huggingface_config(const ModelSpec& spec) {
                  "Transformers alone have");
   for (const StackSpec* stack : {&*spec.encoder, &spec.decoder}) {
     set_experts(*stack, config, misfits);
-    for (const LayerKind& kind : {stack->dense_layers, stack->sparse_layers})
-      misfits.unless(kind == LayerKind{},
-                     fmt::format("{}'s layers are {}: T5's are attention and an MLP one after "
-                                 "another, each of a norm of its own",
-                                 stack->scope(), kind.text()));
+    set_layers(*stack, misfits);
   }
   misfits.unless(layer.shared_relative_position_bias || !has_experts,
                  "experts and a relative position bias in each layer");

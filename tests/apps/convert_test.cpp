@@ -166,10 +166,10 @@ TEST(Convert, WhatHuggingFaceHasNoPlaceForIsNamed) {
     EXPECT_NE(message.find(what), std::string::npos) << message;
   };
   names(refusal([](T5Config& c) { c.scale_attn_logits = true; }), "scale_attn_logits = True");
-  names(refusal([](T5Config& c) { c.encoder.dense_layers.parallel = true; }),
-        "encoder's layers are parallel");
-  names(refusal([](T5Config& c) { c.decoder.dense_layers.parallel = true; }),
-        "decoder's layers are parallel");
+  names(refusal([](T5Config& c) { c.encoder.dense_layers.form = LayerForm::parallel; }),
+        "encoder/layers_0 is parallel");
+  names(refusal([](T5Config& c) { c.decoder.dense_layers.form = LayerForm::parallel; }),
+        "decoder/layers_0 is parallel");
   names(refusal([](T5Config& c) {
           c.mlp_activations = {"gelu", "gelu"};
         }),
@@ -185,6 +185,12 @@ TEST(Convert, WhatHuggingFaceHasNoPlaceForIsNamed) {
   fits.vocab_size = 96;
   experts(fits);
   EXPECT_EQ(huggingface_config(spec_of(fits)).model_type, "switch_transformers");
+  // A kind that no layer has is none of the model's.
+  for (StackConfig* stack : {&fits.encoder, &fits.decoder}) {
+    stack->sparse.num_sparse_layers = 6;
+    stack->dense_layers.form = LayerForm::parallel;
+  }
+  EXPECT_EQ(huggingface_config(spec_of(fits)).model_type, "switch_transformers");
   const auto refused_experts = [&](const auto& change) {
     return refusal([&](T5Config& c) {
       experts(c);
@@ -193,10 +199,10 @@ TEST(Convert, WhatHuggingFaceHasNoPlaceForIsNamed) {
   };
   names(refused_experts([](T5Config& c) { c.decoder.sparse.moe.num_experts = 8; }),
         "encoder and decoder have different num_experts");
-  names(refused_experts([](T5Config& c) { c.decoder.sparse_layers.parallel = true; }),
-        "decoder's layers are parallel");
+  names(refused_experts([](T5Config& c) { c.decoder.sparse_layers.form = LayerForm::parallel; }),
+        "decoder/layers_1 is parallel");
   names(refused_experts([](T5Config& c) { c.encoder.sparse_layers.extra_mlp = true; }),
-        "encoder's layers are extra_mlp");
+        "encoder/layers_1 is followed by a dense MLP");
   names(refused_experts([](T5Config& c) { c.encoder.sparse.layout = LayerLayout::bottom; }),
         "in the second of every so many");
   names(refused_experts([](T5Config& c) { c.decoder.sparse.moe.router.num_selected_experts = 2; }),

@@ -118,7 +118,7 @@ TEST(QuantizedParameters, MakeTheNetworkThatIsQuantizedWhenMade) {
   sparse.separate_embeddings = true;
   expect_same_network<Transformer>(sparse);
   for (StackConfig* stack : {&sparse.encoder, &sparse.decoder})
-    stack->dense_layers.parallel = stack->sparse_layers.parallel = true;
+    stack->dense_layers.form = stack->sparse_layers.form = LayerForm::parallel;
   expect_same_network<Transformer>(sparse);
   T5Config biased = encoder_decoder();
   biased.shared_relative_position_bias = false;

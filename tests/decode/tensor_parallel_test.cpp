@@ -320,14 +320,14 @@ TEST(TensorParallel, ResultsOfMultiQueryAndParallelLayersAreOneRanksBits) {
   expect_agree<EncoderDecoderModel>(config, parameters_of<Transformer>(config, 0.25F));
   config.masks_padding = true;
   for (StackConfig* stack : {&config.encoder, &config.decoder})
-    stack->dense_layers.parallel = stack->sparse_layers.parallel = true;
+    stack->dense_layers.form = stack->sparse_layers.form = LayerForm::parallel;
   expect_agree<EncoderDecoderModel>(config, parameters_of<Transformer>(config, 0.25F));
   config.encoder.sparse = sparse_encoder_decoder(Router::experts_choose).encoder.sparse;
   config.decoder.sparse = sparse_encoder_decoder().decoder.sparse;
   config.encoder.sparse_layers.extra_mlp = config.decoder.sparse_layers.extra_mlp = true;
   expect_agree<EncoderDecoderModel>(config, parameters_of<Transformer>(config, 0.25F));
   // Padding is zeros in other layers, and behind them what it was.
-  config.encoder.dense_layers.parallel = config.decoder.sparse_layers.parallel = false;
+  config.encoder.dense_layers.form = config.decoder.sparse_layers.form = LayerForm::sequential;
   for (SparseStack* stack : {&config.encoder.sparse, &config.decoder.sparse}) {
     stack->num_sparse_layers = 2;
     stack->moe.router.kind = Router::tokens_choose;
@@ -343,9 +343,10 @@ TEST(TensorParallel, ResultsOfMultiQueryAndParallelLayersAreOneRanksBits) {
   }
   auto alone = small_config<TransformerConfig>();
   alone.num_layers = 2;
-  alone.multi_query = alone.decoder.dense_layers.parallel = true;
+  alone.multi_query = true;
+  alone.decoder.dense_layers.form = LayerForm::parallel;
   expect_agree<DecoderOnlyModel>(alone, parameters_of<DecoderOnlyTransformer>(alone, 0.25F), true);
-  alone.decoder.dense_layers.fused = true, alone.mlp_dim = 141;
+  alone.decoder.dense_layers.form = LayerForm::fused, alone.mlp_dim = 141;
   expect_agree<DecoderOnlyModel>(alone, parameters_of<DecoderOnlyTransformer>(alone, 0.25F), true);
 }
 

@@ -134,9 +134,11 @@ std::unique_ptr<BaseModel> make_model(const Training& training) {
     config.logits_via_embedding = training.network == Network::t5_1_0_tied;
     config.multi_query = training.network == Network::multi_query;
     const bool fused = training.network == Network::fused;
-    config.decoder.dense_layers = {.parallel = fused || training.network == Network::parallel ||
-                                               training.network == Network::parallel_decoder_only,
-                                   .fused = fused};
+    if (fused)
+      config.decoder.dense_layers.form = LayerForm::fused;
+    else if (training.network == Network::parallel ||
+             training.network == Network::parallel_decoder_only)
+      config.decoder.dense_layers.form = LayerForm::parallel;
     config.multi_query |= fused;
     if (training.network == Network::rotary) {
       config.multi_query = true;

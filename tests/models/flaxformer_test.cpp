@@ -57,22 +57,15 @@ const std::string kFusedEncoder =
     "dense_attention.MultiQueryDotProductAttention.num_heads = 2\n"
     "dense_attention.MultiQueryDotProductAttention.head_dim = 4\n";
 const std::string kOtherScale =
+    "SCALE = 0.5\n"
     "t5_architecture.EncoderLayer.attention = "
     "@other/dense_attention.MultiHeadDotProductAttention()\n"
     "t5_architecture.EncoderLayer.mlp = @other/dense.MlpBlock()\n"
     "t5_architecture.Encoder.shared_relative_position_bias_factory = "
     "@other/relative_position_biases.RelativePositionBiases\n"
-    "other/dense_attention.MultiHeadDotProductAttention.kernel_init = "
-    "@other_normal/variance_scaling()\n"
-    "other/dense.MlpBlock.kernel_init = @other_truncated/variance_scaling()\n"
-    "other/relative_position_biases.RelativePositionBiases.embedding_init = "
-    "@other_uniform/variance_scaling()\n"
-    "other_normal/variance_scaling.scale = 0.5\nother_normal/variance_scaling.distribution = "
-    "'normal'\n"
-    "other_truncated/variance_scaling.scale = 0.5\n"
-    "other_truncated/variance_scaling.distribution = 'truncated_normal'\n"
-    "other_uniform/variance_scaling.scale = 0.5\nother_uniform/variance_scaling.mode = 'fan_avg'\n"
-    "other_uniform/variance_scaling.distribution = 'uniform'\n";
+    "other/dense_attention.MultiHeadDotProductAttention.kernel_init = None\n"
+    "other/dense.MlpBlock.kernel_init = None\n"
+    "other/relative_position_biases.RelativePositionBiases.embedding_init = None\n";
 const std::string kPrecomputed = "dense.MlpBlock.precomputed_intermediates = True\n";
 const std::string kOutFeatures = "dense_attention.MultiQueryDotProductAttention.out_features = 8\n";
 
@@ -91,7 +84,7 @@ TEST(Flaxformer, RefusesNetworksThatAreNotThere) {
            {kDecoderOnly + kEmbedder, "bind encoder_decoder_attention = None"},
            {kDecoderOnly + kNoCross, "bind its token_embedder_factory"},
            {kMultiQuery, "encoder and decoder layers must have the same"},
-           {kOtherScale, "encoder and decoder layers must have the same"},
+           {kOtherScale, "initial scales of encoder and decoder differ: 1 and 0.5"},
            {kScanned, "layers are scanned = True there"},
            {"t5_architecture.DecoderLayer.scanned = True\n", "layers are scanned = False there"},
            {kScanned + kScannedLayers, "relative_position_bias_factory of the layers instead"},
@@ -119,9 +112,11 @@ TEST(Flaxformer, AStackIsParallelByItself) {
         .config;
   };
   const T5Config encoder = config("t5_architecture.EncoderLayer.parallel = True\n");
-  EXPECT_TRUE(encoder.encoder.dense_layers.parallel && !encoder.decoder.dense_layers.parallel);
+  EXPECT_EQ(encoder.encoder.dense_layers.form, LayerForm::parallel);
+  EXPECT_EQ(encoder.decoder.dense_layers, LayerKind{});
   const T5Config decoder = config("t5_architecture.DecoderLayer.parallel = True\n");
-  EXPECT_TRUE(decoder.decoder.dense_layers.parallel && !decoder.encoder.dense_layers.parallel);
+  EXPECT_EQ(decoder.decoder.dense_layers.form, LayerForm::parallel);
+  EXPECT_EQ(decoder.encoder.dense_layers, LayerKind{});
 }
 
 TEST(Flaxformer, DecoderOnlyIsWhatItsFilesBind) {
@@ -161,11 +156,29 @@ TEST(Flaxformer, FusedLayersAreWhatTheirFilesBind) {
   const auto module = gin::as<DecoderOnlyModule>(
       flaxformer_architecture(tiny(kFused + kOutFeatures + kPrecomputed), kDenseGin),
       {"ARCHITECTURE"});
-  EXPECT_EQ(module.config.decoder.dense_layers, (LayerKind{.parallel = true, .fused = true}));
+  EXPECT_EQ(module.config.decoder.dense_layers, (LayerKind{.form = LayerForm::fused}));
   EXPECT_TRUE(module.config.multi_query && module.config.scale_attn_logits);
   const DecoderOnlyModel model(module.config, {}, false);
   EXPECT_EQ(model.parameters().at("decoder/layers_0/q_wi_fused/kernel").spec.axes[1].size,
             2 * (4 + 8 + 8));
+}
+
+TEST(Flaxformer, FusedLayersAreADecodersAloneWithoutExperts) {
+  T5Config both;
+  both.vocab_size = 32;
+  both.encoder.dense_layers.form = LayerForm::fused;
+  EXPECT_THROW(EncoderDecoderModel(both, {}), Error);
+  std::swap(both.encoder, both.decoder);
+  EXPECT_THROW(EncoderDecoderModel(both, {}), Error);
+  TransformerConfig alone;
+  alone.vocab_size = 32;
+  alone.multi_query = true;
+  alone.decoder.dense_layers.form = LayerForm::fused;
+  EXPECT_NO_THROW(DecoderOnlyModel(alone, {}, false));
+  alone.decoder.sparse.num_sparse_layers = alone.num_layers;
+  alone.decoder.sparse.moe.num_experts = 2;
+  alone.decoder.sparse.moe.mlp_dim = 8;
+  EXPECT_THROW(DecoderOnlyModel(alone, {}, false), Error);
 }
 
 TEST(Flaxformer, FusedKernelsAreNotStoredInFewerBits) {

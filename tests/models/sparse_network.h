@@ -63,12 +63,13 @@ Config sparse_config(const SparseOptions& options) {
   c.shared_relative_position_bias = options.shared_bias;
   c.multi_query = options.multi_query;
   if (options.rotary) c.rotary_max_timescale = 50, c.num_buckets = 0;
-  StackConfig config{
-      .dense_layers = {.parallel = options.parallel || options.fused, .fused = options.fused},
-      .sparse_layers = {.parallel = options.parallel, .extra_mlp = options.extra}};
+  StackConfig config;
+  config.sparse_layers.extra_mlp = options.extra;
+  if (options.parallel) config.dense_layers.form = config.sparse_layers.form = LayerForm::parallel;
+  if (options.fused) config.dense_layers.form = LayerForm::fused;
   if (options.fused) c.multi_query = true, c.mlp_dim = 21, c.mlp_activations = {"gelu", "linear"};
   SparseStack& stack = config.sparse;
-  if (!options.fused) stack.num_sparse_layers = 1;
+  stack.num_sparse_layers = 1;
   stack.moe.num_experts = 4;
   stack.moe.mlp_dim = 18;
   stack.moe.activations = {"relu"};
@@ -84,11 +85,14 @@ Config sparse_config(const SparseOptions& options) {
     c.masks_padding = true;
     c.separate_embeddings = options.separate;
     c.encoder = config;
-    SparseStack& encoder = c.encoder.sparse;
-    if (!options.encoder) encoder.num_sparse_layers = 0;
-    encoder.moe.router.kind = options.encoder.value_or(Router::tokens_choose);
-    encoder.moe.expert_capacity = options.capacity;
+    if (options.encoder) {
+      c.encoder.sparse.moe.router.kind = *options.encoder;
+      c.encoder.sparse.moe.expert_capacity = options.capacity;
+    } else {
+      c.encoder.sparse = {};
+    }
   }
+  if (options.fused) config.sparse = {};
   c.decoder = config;
   return c;
 }

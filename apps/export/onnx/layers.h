@@ -12,7 +12,6 @@
 namespace quintet::onnx {
 
 using Attention = decoding::AttentionWeights<Form>;
-using Stack = decoding::StackWeights<Form>;
 
 /// Keys and values of a layer, [batch, heads, length, head_dim].
 struct KeyValue {

@@ -88,7 +88,7 @@ class Builder {
   }
   /// [batch, length, embed]
   std::string encode() {
-    const Stack stack = decoding::load_stack(load_, *spec_.encoder);
+    const decoding::StackWeights<Form> stack = decoding::load_stack(load_, *spec_.encoder);
     const std::string is_token = graph_.op("Greater", {input_, graph_.integer(0, kInt32)});
     const Rows rows =
         sequences(graph_, graph_.op("Gather", {table_of(*spec_.encoder), input_}), is_token, false);
@@ -228,7 +228,7 @@ class Builder {
   const std::string input_ = spec_.decoder_only() ? "inputs" : "encoder_input_tokens";
   Graph graph_;
   Loader load_;
-  Stack decoder_;
+  decoding::StackWeights<Form> decoder_;
   std::string table_, logits_;
   std::string first_;           // the token that the first step reads, int32 [batch, 1]
   std::vector<KeyValue> past_;  // before it, [batch, heads, prompt, head_dim]

@@ -12,7 +12,7 @@ namespace quintet::decoding {
 Place place_of(const StackSpec& stack, const std::string& name) {
   static const std::regex kMatrix("(.*/layers_[0-9]+/)(?:self_attention|mlp)/([a-z_0-9]+)/kernel");
   std::smatch match;
-  if (!stack.dense_layers.fused || !std::regex_match(name, match, kMatrix))
+  if (stack.dense_layers.form != LayerForm::fused || !std::regex_match(name, match, kMatrix))
     return {.parameter = name};
   const LayerConfig& layer = stack.layer;
   const auto [d, mlp, gate] = layer.fused_widths();
@@ -51,7 +51,7 @@ bool is_shared(const LayerConfig& layer, std::string_view projection) {
 
 ParameterSource by_matrix(const ModelSpec& spec, const ParameterSource& parameters) {
   const StackSpec stack = spec.decoder;
-  if (!stack.dense_layers.fused || !parameters) return parameters;
+  if (stack.dense_layers.form != LayerForm::fused || !parameters) return parameters;
   const auto kept = std::make_shared<HostArray>();
   return [stack, parameters, kept](const std::string& name) -> StoredParameter {
     const Place place = place_of(stack, name);

@@ -1,6 +1,6 @@
 #pragma once
 // Where a matrix that generation multiplies with lies among a model's parameters: under its own name, but those of
-// fused layers (LayerKind::fused) are a part of every head of one parameter.
+// fused layers (LayerForm::fused) are a part of every head of one parameter.
 //
 //   place_of(spec.decoder, "decoder/layers_0/mlp/wi_1/kernel").parameter    // "decoder/layers_0/q_wi_fused/kernel"
 //   const ParameterSource matrices = by_matrix(spec, parameters);    // for loaders, which ask for matrices

@@ -36,7 +36,7 @@ struct LayerWeights {
   AttentionWeights<Form> self;
   std::optional<AttentionWeights<Form>> cross;
   std::vector<FeedForwardWeights<Form>> feed_forward;  // one, or with ST-MoE's extra MLP two
-  /// Matrices `out` and `wo`, but an extra MLP's, are divided by StackSpec::sum_divisor (factor_of).
+  /// One norm for all parts; `out` and `wo`, but an extra MLP's, are divided by StackSpec::sum_divisor (factor_of).
   bool parallel = false;
 };
 
@@ -58,7 +58,7 @@ LayerWeights<typename Loader::Form> load_layer(const Loader& load, const StackSp
   using Form = typename Loader::Form;
   const LayerConfig& c = stack.layer;
   const std::string scope = stack.layer_scope(index) + "/";
-  const bool parallel = stack.kind(index).parallel;
+  const bool parallel = stack.kind(index).is_parallel();
   const auto norm = [&](const std::string& block) {
     const bool is_shared = parallel && block != "extra_mlp";
     return load.vector(
