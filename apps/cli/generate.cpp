@@ -30,6 +30,7 @@ void add_flags(CommandLine& cli, GenerateFlags& flags) {
                  "each token's")
       ->check(CLI::IsMember({"mean", "tokens"}));
   flags.generation.add_to(app);
+  flags.generation.drafts.add_to(app);
   app.add_option("--batch_size", flags.batch_size, "inputs per batch")->check(positive);
   flags.quantize.add_to(app);
   flags.compute.add_to(app);
@@ -51,6 +52,7 @@ int run_generate(std::span<char* const> args) {
       "quintet generate --model_dir=/tmp/numbers --format=json --logprobs=2 --stop=' ' 'words: "
       "17'\n"
       "quintet generate --model_dir=/tmp/numbers --ids --format=json --beams=4 '12 7 1'\n"
+      "quintet generate --model_dir=/tmp/numbers --prompt_lookup_num_tokens=4 'words: 1234'\n"
       "mpirun -n 2 quintet generate --model_dir=/tmp/numbers 'words: 1234'\n"
       "echo 'number: ten' | quintet generate --model_dir=/tmp/numbers --temperature=0.7");
   add_flags(cli, flags);
@@ -60,6 +62,9 @@ int run_generate(std::span<char* const> args) {
   QT_CHECK(flags.texts.empty() || flags.input.empty(),
            "quintet generate: give inputs as arguments or with --input, not both");
   flags.check_embed();
+  QT_CHECK(flags.target.empty() || flags.generation.drafts.tokens() == 0,
+           "quintet generate: --target is an answer that is given; leave out --assistant_model and "
+           "--prompt_lookup_num_tokens, which guess");
   Ranks ranks(flags.ranks);
   ranks.agree_on_program(fmt::format("{}", fmt::join(args, "\n")));
   flags.compute.start();

@@ -42,6 +42,7 @@ void GenerationFlags::add_to(CLI::App& app) {
 
 void GenerationFlags::check() {
   decode.check("generate");
+  drafts.check("generate");
   QT_CHECK(!length_penalty || decode.beams, "quintet generate: --length_penalty goes with --beams");
   if (!num_decodes || decode.samples()) return;
   if (!decode.beams) decode.beams = num_decodes;
@@ -52,7 +53,7 @@ void GenerationFlags::check() {
 bool GenerationFlags::makes_requests() const {
   return decode.samples() || !stops.empty() || !bad_words.empty() || !prefix.empty() ||
          min_length > 0 || no_repeat_ngram_size > 0 || logprobs || repetition_penalty != 1 ||
-         length_penalty || early_stopping != "no";
+         length_penalty || early_stopping != "no" || drafts.tokens() > 0;
 }
 
 void GenerationFlags::take(const GenerationDefaults& defaults) {

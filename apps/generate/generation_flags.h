@@ -5,6 +5,7 @@
 
 #include <optional>
 
+#include "apps/drafts/draft_flags.h"
 #include "apps/flags/decode_flags.h"
 #include "apps/huggingface/generation_config.h"
 #include "apps/model/predictor.h"
@@ -18,6 +19,7 @@ namespace quintet {
 
 struct GenerationFlags {
   DecodeFlags decode;
+  DraftFlags drafts;
   std::optional<int64_t> num_decodes;
   int64_t seed = 0;
   std::vector<std::string> stops, bad_words;

@@ -11,6 +11,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "apps/drafts/drafted_answers.h"
 #include "apps/flags/command_line.h"
 #include "apps/generate/embedder.h"
 #include "apps/generate/token_ids.h"
@@ -37,14 +38,17 @@ class Generator {
       : flags_(flags),
         model_(flags.model_dir, line, flags.ids, ranks == nullptr ? Load::to_generate : Load::part,
                flags.adapter),
-        weights_(weights_to_generate(flags.quantize.type(), model_.trained().reader, ranks)),
-        predictor_(model_.configured(), flags.generation.decode, weights_),
         length_(flags.generation.decode.max_tokens > 0 ? flags.generation.decode.max_tokens
                                                        : model_.answer_length()),
         generation_(flags.generation) {
     if (model_.defaults()) generation_.take(*model_.defaults());
     if (!flags.target.empty()) target_ = target_ids();
-    drop_packed(*model_.configured().model, weights_);
+    if (generation_.drafts.tokens() > 0)
+      drafted_.emplace(generation_.drafts, model_, flags.quantize.type(),
+                       DraftedAnswers::Limits{.batch = flags.batch_size, .max_length = length_},
+                       ranks);
+    else
+      pack(ranks);
     if (ranks == nullptr || ranks->leads())
       fmt::print(stderr, "{} at step {}, at most {} tokens\n", model_.trained().model_dir.string(),
                  model_.trained().step, length_);
@@ -60,8 +64,16 @@ class Generator {
       answered_ += std::ssize(some);
     }
   }
+  /// What is worth saying once all is answered; empty: nothing.
+  std::string summary() const { return drafted_ && answered_ > 0 ? drafted_->text() : ""; }
 
  private:
+  void pack(SharedMemoryGroup* ranks) {
+    const Weights weights =
+        weights_to_generate(flags_.quantize.type(), model_.trained().reader, ranks);
+    predictor_.emplace(model_.configured(), flags_.generation.decode, weights);
+    drop_packed(*model_.configured().model, weights);
+  }
   /// As transformers' generate answers them; else by the decode function of the run's configuration.
   bool answers_requests() const {
     return flags_.ids || !target_.empty() || model_.defaults() || generation_.makes_requests();
@@ -108,13 +120,13 @@ class Generator {
   void answer_batch(std::span<const std::string> texts) const {
     std::vector<std::vector<int32_t>> ids;
     for (const std::string& text : texts) ids.push_back(model_.encode(text));
-    const decoding::Decodes decodes = predictor_.predict(features(ids));
+    const decoding::Decodes decodes = predictor_->predict(features(ids));
     for (size_t r = 0; r < texts.size(); ++r)
       flags_.format.is_json() ? print_json(texts[r], decodes, static_cast<int64_t>(r))
                               : print_text(decodes, static_cast<int64_t>(r));
   }
 
-  void answer_requests(std::span<const std::string> texts) const {
+  void answer_requests(std::span<const std::string> texts) {
     std::vector<std::vector<int32_t>> ids;
     std::vector<decoding::DecodingRequest> requests;
     for (const std::string& text : texts) {
@@ -123,7 +135,9 @@ class Generator {
                                              answered_ + std::ssize(requests)));
       requests.back().targets = target_;
     }
-    const decoding::Answers answers = predictor_.answer(features(ids), std::move(requests));
+    const decoding::Answers answers = drafted_
+                                          ? drafted_->answer(ids, std::move(requests))
+                                          : predictor_->answer(features(ids), std::move(requests));
     for (size_t r = 0; r < texts.size(); ++r) {
       if (flags_.format.is_json()) {
         print_json(flags_.ids ? JsonText{{"input_ids", ids[r]}} : JsonText{{"input", texts[r]}},
@@ -219,11 +233,11 @@ class Generator {
 
   const GenerateFlags& flags_;
   TextModel model_;
-  const Weights weights_;
-  Predictor predictor_;
   const int64_t length_;
   GenerationFlags generation_;
-  decoding::TokenList target_;  // a given answer, to be scored
+  std::optional<Predictor> predictor_;     // or
+  std::optional<DraftedAnswers> drafted_;  // where tokens are guessed
+  decoding::TokenList target_;             // a given answer, to be scored
   int64_t answered_ = 0;
 };
 
@@ -335,6 +349,8 @@ void generate(const GenerateFlags& flags, const Ranks& ranks, const gin::Command
   if (flags.embed.empty()) {
     Generator generator(flags, line, division.group());
     answer_with(generator);
+    if (const std::string summary = generator.summary(); ranks.leads() && !summary.empty())
+      fmt::print(stderr, "{}\n", summary);
   } else {
     Embedder embedder(flags, line, division.group());
     answer_with(embedder);

@@ -126,6 +126,10 @@ std::string ServerMetrics::text(const serving::EngineState& engine, int64_t conn
                 engine.encoder_tokens);
   out += single("shared_inputs_total", "counter", "Inputs found encoded already.",
                 engine.shared_inputs);
+  out += single("draft_tokens_total", "counter", "Guessed tokens that steps read.",
+                engine.draft_tokens);
+  out += single("accepted_draft_tokens_total", "counter", "Of these, those that were right.",
+                engine.accepted_drafts);
   out += single("computing_seconds_total", "counter", "Time in passes of the network.",
                 engine.seconds_computing);
   const auto bytes = [](const char* kind, int64_t count) {

@@ -89,6 +89,7 @@ void ServeFlags::add_to(CLI::App& app) {
   add_connection_flags(app, service.limits, http.limits, drain_seconds);
   app.add_flag("--log_prompts", service.log_prompts, "write the texts of requests to stderr");
   decode.add_search_to(app, "1; these four are for requests that do not say");
+  drafts.add_to(app);
   quantize.add_to(app);
   compute.add_to(app);
   ranks.add_to(app);
@@ -96,6 +97,11 @@ void ServeFlags::add_to(CLI::App& app) {
 
 void ServeFlags::set_defaults() {
   decode.check("serve");
+  drafts.check("serve");
+  QT_CHECK(
+      drafts.assistant_model.empty() || adapters.empty(),
+      "quintet serve: --assistant_model guesses for the model alone, not for its --adapter; give "
+      "--prompt_lookup_num_tokens, or leave one out");
   SearchDefaults& defaults = service.limits.defaults;
   defaults = {.beams = decode.beams.value_or(1),
               .top_k = decode.top_k.value_or(0),

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/drafts/draft_flags.h"
 #include "apps/flags/compute_flags.h"
 #include "apps/flags/decode_flags.h"
 #include "apps/flags/quantize_flag.h"
@@ -22,6 +23,7 @@ struct ServeFlags {
   double drain_seconds = 90;
   bool pipe = false;  // requests come on standard input
   DecodeFlags decode;
+  DraftFlags drafts;
   QuantizeFlag quantize;
   ComputeFlags compute;
   RankFlags ranks;

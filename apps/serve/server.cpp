@@ -5,9 +5,8 @@
 #include <set>
 #include <thread>
 
+#include "apps/drafts/served_model.h"
 #include "apps/flags/command_line.h"
-#include "apps/model/predictor.h"
-#include "apps/model/text_model.h"
 #include "apps/process/inference_ranks.h"
 #include "apps/serve/http/log.h"
 #include "models/serving/led_network.h"
@@ -20,40 +19,20 @@ namespace {
 // After the device is lost: as long as probes need to see it, before the port closes.
 constexpr std::chrono::seconds kBrokenSeconds{2};
 
-/// Where the model is computed, and what is made of it for that.
-struct Computed {
-  std::unique_ptr<decoding::PackedNetwork> packed;  // null on a GPU
-  std::unique_ptr<serving::ServedNetwork> network;
-};
-
-Computed computed(const TextModel& model, const ServeFlags& flags, SharedMemoryGroup* ranks) {
-  BaseModel& trained = *model.configured().model;
-  const Weights weights = weights_to_generate(flags.quantize.type(), model.trained().reader, ranks);
-  std::unique_ptr<decoding::PackedNetwork> packed;
-  std::unique_ptr<serving::ServedNetwork> network;
-  if (Device::current().is_cpu()) {
-    packed = pack(trained, weights);
-    network = serving::cpu_network(*packed, flags.service.engine);
-  } else {
-    network =
-        serving::gpu_network(trained, flags.service.engine, inference_weights(trained, weights));
-  }
-  drop_packed(trained, weights);  // what serves is a copy: files may change now
-  if (ranks != nullptr && ranks->leads())
-    network = serving::led_network(std::move(network), *ranks);
-  return {std::move(packed), std::move(network)};
-}
-
 /// An adapter that is served beside its base: merged into a network of its own.
 struct ServedAdapter {
   ServedAdapter(const std::string& name, const std::string& folder, const ServeFlags& flags,
                 const gin::CommandLine& line)
       : model(flags.model_dir, line, false, Load::to_generate, folder, name),
-        network(computed(model, flags, nullptr)),
-        service(model, std::move(network.network), flags.service) {}
+        options(flags.service),
+        drafting(drafting_of(flags.drafts, model, flags.quantize.type(), options.engine)),
+        served(served_model(model, flags.quantize.type(), options.engine, nullptr)),
+        service(model, std::move(served.network), options, std::move(drafting.drafter)) {}
 
   const TextModel model;
-  Computed network;
+  ServiceOptions options;
+  Drafting drafting;
+  ServedModel served;
   Service service;
 };
 
@@ -87,6 +66,7 @@ void complete(ServeFlags& flags, const TextModel& model, const Ranks& ranks) {
   QT_CHECK(flags.service.limits.sequences <= engine.max_rows,
            "--max_n={} exceeds --max_batch={}: such a request could never run",
            flags.service.limits.sequences, engine.max_rows);
+  engine.draft_tokens = flags.drafts.tokens();
   engine.signal = std::make_shared<serving::WorkSignal>();  // one of all
   QT_CHECK(
       flags.adapters.empty() || ranks.size() == 1,
@@ -146,14 +126,20 @@ void run_server(ServeFlags flags, const Ranks& ranks, const gin::CommandLine& li
                         ranks.size() == 1 ? Load::to_generate : Load::part);
   complete(flags, model, ranks);
   const InferenceRanks division(ranks, ranks.size());
-  Computed network = computed(model, flags, division.group());
+  serving::EngineOptions& engine = flags.service.engine;
+  Drafting drafting;
+  if (ranks.leads()) drafting = drafting_of(flags.drafts, model, flags.quantize.type(), engine);
+  ServedModel served = served_model(model, flags.quantize.type(), engine, division.group());
   if (!ranks.leads()) {
     // The first rank finishes what is running, then says so.
     for (const int number : {SIGINT, SIGTERM, SIGUSR1}) std::signal(number, SIG_IGN);
-    return serving::follow(*network.network, *division.group());
+    return serving::follow(*served.network, *division.group());
   }
+  if (division.group() != nullptr)
+    served.network = serving::led_network(std::move(served.network), *division.group());
   std::deque<ServedAdapter> adapters = served_adapters(flags, model.name(), line);
-  Service service(model, std::move(network.network), std::move(flags.service));
+  Service service(model, std::move(served.network), std::move(flags.service),
+                  std::move(drafting.drafter));
   for (ServedAdapter& adapter : adapters) {
     service.add(adapter.service);
     log_line("serve: adapter '{}' of {}\n", adapter.model.name(), model.name());

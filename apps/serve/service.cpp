@@ -68,10 +68,10 @@ HttpResponse error_response(const ApiError& error) {
 }
 
 Service::Service(const TextModel& model, std::unique_ptr<serving::ServedNetwork> network,
-                 ServiceOptions options)
+                 ServiceOptions options, std::unique_ptr<serving::Drafter> drafter)
     : model_(model),
       options_(std::move(options)),
-      engine_(std::move(network), options_.engine),
+      engine_(std::move(network), options_.engine, std::move(drafter)),
       answer_memory_(options_.answer_bytes, *model.targets(),
                      model.configured().model->vocab_size()) {}
 
@@ -255,7 +255,8 @@ serving::EngineState Service::state() const {
           &serving::EngineState::memory_reserved, &serving::EngineState::memory_used,
           &serving::EngineState::steps, &serving::EngineState::row_steps,
           &serving::EngineState::encoder_tokens, &serving::EngineState::whole_rows,
-          &serving::EngineState::shared_inputs})
+          &serving::EngineState::shared_inputs, &serving::EngineState::draft_tokens,
+          &serving::EngineState::accepted_drafts})
       sum.*count += state.*count;
     sum.seconds_computing += state.seconds_computing;
   }

@@ -44,7 +44,7 @@ class Service {
  public:
   /// The model must outlive the service.
   Service(const TextModel& model, std::unique_ptr<serving::ServedNetwork> network,
-          ServiceOptions options);
+          ServiceOptions options, std::unique_ptr<serving::Drafter> drafter = nullptr);
   /// Requests that name `other`'s model are answered by it, and counted here; it has an engine of its own with this one's
   /// signal, and must outlive what this one is asked.
   void add(Service& other);

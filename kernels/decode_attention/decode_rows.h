@@ -81,13 +81,14 @@ struct DecodePaged {
   int64_t biases = 0;
 };
 
-/// Writes keys and values of tokens, [tokens, heads, head_dim] each, to their slots in a pool.
+/// Writes keys and values of tokens, [heads, head_dim] each, to their slots in a pool.
 struct StorePaged {
   DType dtype = DType::bf16;
   DecodeCache pool;
   int64_t tokens = 0, heads = 0, head_dim = 0;
   const void *keys = nullptr, *values = nullptr;
-  const int32_t* slots = nullptr;  // [tokens], device memory
+  int64_t stride = 0;              // from one token to the next, in elements
+  const int32_t* slots = nullptr;  // [tokens], device memory; -1: of none
 };
 
 }  // namespace quintet

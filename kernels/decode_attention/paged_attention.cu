@@ -98,8 +98,9 @@ void paged_of(const DecodePaged& a, Stream stream) {
 /// Grid: tokens.
 template <typename T>
 __global__ void store_kernel(const __grid_constant__ StorePaged s) {
-  const int64_t width = s.heads * s.head_dim, from = blockIdx.x * width;
-  const int64_t at = s.slots[blockIdx.x] * s.pool.token_stride;
+  const int64_t width = s.heads * s.head_dim, from = blockIdx.x * s.stride;
+  const int64_t slot = s.slots[blockIdx.x], at = slot * s.pool.token_stride;
+  if (slot < 0) return;
   for (int64_t i = threadIdx.x; i < width; i += blockDim.x) {
     const int64_t to = at + i / s.head_dim * s.pool.head_stride + i % s.head_dim;
     static_cast<T*>(s.pool.keys)[to] = static_cast<const T*>(s.keys)[from + i];

@@ -37,6 +37,20 @@ class TokenDecoder : public RequestDecoder {
     });
   }
 
+  std::optional<DraftedSequence> drafted() const override {
+    if (sequences_.size() != 1) return std::nullopt;
+    const Sequence& only = sequences_.front();
+    const int64_t left = request_.rules.max_new_tokens - std::ssize(only.hypothesis.tokens);
+    return DraftedSequence{.tokens = only.history, .room = chooses() && !only.done ? left - 1 : 0};
+  }
+  void give_drafts(std::span<const int32_t> drafts) override {
+    QT_ASSERT(drafted() && std::ssize(drafts) <= drafted()->room);
+    rows_.resize(1);
+    for (const int32_t draft : drafts)
+      rows_.push_back({.row = 0, .token = draft, .position = rows_.back().position + 1});
+    ask();
+  }
+
   const SamplingRequest* sampling_request() const override {
     return request_.rules.empty() ? &sampling_request_ : nullptr;
   }
@@ -75,13 +89,26 @@ class TokenDecoder : public RequestDecoder {
     bool done = false;
   };
 
+  /// Whether the step in hand is one after which tokens are chosen.
+  bool chooses() const { return fed_ + 1 >= std::ssize(request_.prompt); }
+  /// Rows behind the first are drafts.
+  bool has_drafts() const { return sequences_.size() == 1 && rows_.size() > 1; }
+
   /// choose(i, row of rows_, decode): the next token of each sequence that goes on, the i-th of them.
   template <class Choose>
   void advance_with(const Choose& choose) {
     size_t which = 0;
-    for_each_choice(
-        [&](int64_t row, int64_t decode) { take(decode, choose(which++, row, decode)); });
-    ++fed_;
+    int64_t read = 1;
+    for_each_choice([&](int64_t row, int64_t decode) {
+      const size_t i = which++;
+      if (has_drafts() && row > 0) {
+        const Sequence& only = sequences_.front();
+        if (row > read || only.done || only.history.back() != rows_[i].token) return;
+        ++read;
+      }
+      take(decode, choose(i, row, decode));
+    });
+    fed_ += read;
     next();
   }
 
@@ -89,7 +116,10 @@ class TokenDecoder : public RequestDecoder {
   /// is all of theirs until the first choice.
   template <class Body>
   void for_each_choice(const Body& body) const {
-    if (fed_ + 1 < std::ssize(request_.prompt)) return;
+    if (!chooses()) return;
+    if (has_drafts())
+      for (int64_t row = 0; row < std::ssize(rows_); ++row) body(row, 0);
+    if (has_drafts()) return;
     int64_t row = 0;
     for (int64_t d = 0; d < std::ssize(sequences_); ++d)
       if (const Sequence& s = sequences_[static_cast<size_t>(d)]; !s.done)
@@ -109,7 +139,8 @@ class TokenDecoder : public RequestDecoder {
            .temperature = parameters.temperature,
            .topp = parameters.top_p < 1 ? parameters.top_p : 0,
            .topk = parameters.top_k,
-           .key = draw_key(parameters.seed, decode, std::ssize(tokens))});
+           .key =
+               draw_key(parameters.seed, decode, std::ssize(tokens) + (has_drafts() ? row : 0))});
     });
   }
 

@@ -10,7 +10,9 @@
 //   use(decoder->results().front());                                // best first
 //
 // Rows number a request's sequences from 0; a row keeps its cache from step to step, or goes on
-// from another row's (`source`).
+// from another row's (`source`). A search that writes one sequence may be told draft tokens, which the next step
+// reads, too: as the same row at the positions behind (speculative decoding, arXiv:2211.17192). It takes those that it
+// would have chosen, and its answer is what it is without them.
 
 #include <functional>
 #include <memory>
@@ -61,6 +63,12 @@ struct RowStep {
   int32_t source = 0;    // whose history it continues
 };
 
+/// A sequence that draft tokens may continue.
+struct DraftedSequence {
+  std::span<const int32_t> tokens;  // of the prompt and the answer; the next step reads the last
+  int64_t room = 0;  // most draft tokens that may follow; 0 while a prompt is read, and at the end
+};
+
 class RequestDecoder {
  public:
   virtual ~RequestDecoder() = default;
@@ -68,6 +76,10 @@ class RequestDecoder {
   virtual std::span<const RowStep> rows() const = 0;
   /// Logits [rows().size(), vocab] of the token after each; they are changed.
   virtual void advance(std::span<float> logits) = 0;
+  /// Nothing, throughout, for searches that take no drafts.
+  virtual std::optional<DraftedSequence> drafted() const { return std::nullopt; }
+  /// Draft tokens of the next step, at most drafted()->room, in place of those that were given before.
+  virtual void give_drafts(std::span<const int32_t>) {}
   /// What the next step may answer instead of logits; null: only they will do. The same throughout.
   virtual const SamplingRequest* sampling_request() const { return nullptr; }
   virtual void advance(const TopKResult&) { throw Bug("whole rows are needed"); }

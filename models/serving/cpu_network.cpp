@@ -144,7 +144,9 @@ std::vector<std::unique_ptr<InputCache>> CpuNetwork::read(std::span<const Tokens
 std::vector<JobAnswer> CpuNetwork::step(std::span<const StepJob> jobs) {
   std::vector<decoding::StepRow> rows;
   std::vector<decoding::StepGroup> groups;
+  bool has_drafts = false;
   for (const StepJob& job : jobs) {
+    has_drafts |= job.steps.front().position != job.steps.back().position;
     auto& caches = static_cast<CpuRows&>(*job.rows);
     caches.follow(job.steps);
     groups.push_back({.begin = std::ssize(rows),
@@ -152,7 +154,7 @@ std::vector<JobAnswer> CpuNetwork::step(std::span<const StepJob> jobs) {
                       .cross = caches.input.cross.data(),
                       .cross_layer = layer_.kv_heads()});
     for (const decoding::RowStep& row : job.steps) {
-      const std::span<float* const> past = caches.past(row.row);
+      const std::span<float* const> past = caches.past(row);
       rows.push_back({.token = row.token,
                       .position = static_cast<int32_t>(past.size()) - 1,
                       .slot = past.back(),
@@ -161,7 +163,12 @@ std::vector<JobAnswer> CpuNetwork::step(std::span<const StepJob> jobs) {
   }
   const auto vocab = static_cast<size_t>(spec_.vocab_size);
   logits_.resize(rows.size() * vocab);
-  run_step(network_, {.layout = pages_.layout(), .bias = &bias_, .rows = rows, .groups = groups},
+  run_step(network_,
+           {.layout = pages_.layout(),
+            .bias = &bias_,
+            .rows = rows,
+            .groups = groups,
+            .has_drafts = has_drafts},
            logits_.data());
   std::vector<JobAnswer> answers;
   for (const decoding::StepGroup& group : groups)

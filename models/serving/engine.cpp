@@ -39,8 +39,10 @@ struct Engine::Running {
   Job job;
   std::shared_ptr<const EncodedInput> input;
   std::unique_ptr<RowCaches> rows;
-  int64_t reserved = 0;  // bytes
-  int64_t read = 0;      // tokens of the step in hand
+  std::unique_ptr<DraftState> draft = {};  // null: it has no drafts
+  int64_t reserved = 0;                    // bytes
+  int64_t read = 0;                        // tokens of the step in hand
+  int64_t accepted = 0;                    // drafts of the step in hand
   std::exception_ptr error = {};
 };
 
@@ -48,10 +50,13 @@ void EngineOptions::check() const {
   QT_CHECK(memory_bytes > 0 && max_rows > 0 && max_length > 0 && page_tokens > 0,
            "serving: memory {}, rows {}, length {} and tokens a page {} must be positive",
            memory_bytes, max_rows, max_length, page_tokens);
+  QT_CHECK(draft_tokens >= 0, "serving: {} draft tokens must be 0 or more", draft_tokens);
 }
 
-Engine::Engine(std::unique_ptr<ServedNetwork> network, const EngineOptions& options)
+Engine::Engine(std::unique_ptr<ServedNetwork> network, const EngineOptions& options,
+               std::unique_ptr<Drafter> drafter)
     : network_(std::move(network)),
+      drafter_(std::move(drafter)),
       options_(options),
       signal_(options.signal ? options.signal : std::make_shared<WorkSignal>()),
       budget_{.limit = options.memory_bytes},
@@ -146,6 +151,11 @@ void Engine::publish() {
 void Engine::run() {
   Engine* const alone = this;
   run_engines({&alone, 1});
+}
+
+void Engine::run_until_idle() {
+  while (!broken() && has_work().value_or(false)) work();
+  if (broken()) end_all();
 }
 
 void Engine::work() {
@@ -301,6 +311,7 @@ void Engine::decode(std::span<WaitingJob> begun) {
                   .rows = network_->rows(*inputs[i]->cache,
                                          {.rows = job.rows, .max_length = job.max_length})}));
     }
+    start_drafts(made, begun);
     running_.reserve(running_.size() + made.size());
   });
   if (out_of_memory(error) && begun.size() > 1) {
@@ -317,6 +328,22 @@ void Engine::decode(std::span<WaitingJob> begun) {
     running_.push_back(std::move(made[i]));
     promise(*running_.back());
   }
+}
+
+/// Where a job's search takes drafts.
+void Engine::start_drafts(std::span<const std::unique_ptr<Running>> made,
+                          std::span<const WaitingJob> jobs) {
+  if (drafter_ == nullptr) return;
+  std::vector<DraftJob> drafted;
+  std::vector<Running*> takers;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    const Job& job = jobs[i].job;
+    if (!job.search->drafted()) continue;
+    drafted.push_back({.inputs = &job.inputs, .max_length = job.max_length});
+    takers.push_back(made[i].get());
+  }
+  auto states = drafter_->start(drafted);
+  for (size_t i = 0; i < takers.size(); ++i) takers[i]->draft = std::move(states[i]);
 }
 
 void Engine::encode_only(std::span<WaitingJob> jobs) {
@@ -346,6 +373,7 @@ void Engine::step() {
   std::vector<StepJob> jobs;
   std::vector<JobAnswer> answers;
   const std::exception_ptr error = compute([&] {
+    give_drafts();
     for (const auto& running : running_) {
       const decoding::RequestDecoder& search = *running->job.search;
       jobs.push_back({.rows = running->rows.get(),
@@ -368,6 +396,32 @@ void Engine::step() {
   advance(answers);
 }
 
+/// To the searches that take them, as far as a step has rows that no job needs.
+void Engine::give_drafts() {
+  if (drafter_ == nullptr) return;
+  std::vector<DraftRequest> requests;
+  std::vector<decoding::RequestDecoder*> searches;
+  int64_t free = options_.max_rows;
+  for (const auto& running : running_) {
+    if (running->draft != nullptr) running->job.search->give_drafts({});
+    free -= std::ssize(running->job.search->rows());
+  }
+  for (const auto& running : running_) {
+    if (running->draft == nullptr) continue;
+    const auto sequence = running->job.search->drafted();
+    const int64_t most = std::min({options_.draft_tokens, sequence->room, free});
+    if (most <= 0) continue;
+    free -= most;
+    requests.push_back({.state = running->draft.get(),
+                        .inputs = &running->job.inputs,
+                        .tokens = sequence->tokens,
+                        .most = most});
+    searches.push_back(running->job.search.get());
+  }
+  drafter_->draft(requests);
+  for (size_t i = 0; i < requests.size(); ++i) searches[i]->give_drafts(requests[i].drafts);
+}
+
 /// Lets each search read what it asked for; those that are over leave.
 void Engine::advance(std::span<const JobAnswer> answers) {
   const int64_t jobs = std::ssize(running_);
@@ -377,11 +431,17 @@ void Engine::advance(std::span<const JobAnswer> answers) {
     const JobAnswer& got = answers[static_cast<size_t>(i)];
     decoding::RequestDecoder& search = *running.job.search;
     running.read = std::ssize(search.rows());
+    const auto written = [&] {
+      return running.draft == nullptr ? 0 : std::ssize(search.drafted()->tokens);
+    };
+    const int64_t before = written();
+    running.accepted = 0;
     try {
       if (got.logits.empty())
         search.advance(got.top_k);
       else
         search.advance(got.logits);
+      running.accepted = std::max<int64_t>(0, written() - before - 1);
       if (running.job.on_step) running.job.on_step(search);
     } catch (...) {
       running.error = std::current_exception();
@@ -390,6 +450,10 @@ void Engine::advance(std::span<const JobAnswer> answers) {
   {
     const std::lock_guard lock(mutex_);
     for (const auto& running : running_) waiting_.account(running->job.client, running->read);
+  }
+  for (const auto& running : running_) {
+    if (running->draft != nullptr) counts_.draft_tokens += running->read - 1;
+    counts_.accepted_drafts += running->accepted;
   }
   for (size_t i = running_.size(); i-- > 0;) {
     Running& running = *running_[i];

@@ -4,7 +4,7 @@
 // depend, bit for bit, on what else is in the batch (models/serving/gpu_network.cpp: how far on
 // a GPU). Each job's search runs on the host, between the steps; what it reads of the logits, a GPU
 // finds (models/decoding/search/top_k_result.h), except for requests whose rules change logits (penalties,
-// forced prefixes): their rows come to the host.
+// forced prefixes): their rows come to the host. Rows of a step that no job needs may read draft tokens.
 //
 //   const EngineOptions options{.memory_bytes = 1 << 30};
 //   Engine engine(cpu_network(network, options), options);  // or gpu_network
@@ -19,6 +19,7 @@
 #include <mutex>
 #include <set>
 
+#include "models/serving/drafter.h"
 #include "models/serving/encoded_inputs.h"
 #include "models/serving/fair_queue.h"
 
@@ -28,15 +29,18 @@ struct EngineState {
   int64_t waiting = 0, running = 0, rows = 0;  // jobs, jobs, rows of the last step
   int64_t memory_limit = 0, memory_reserved = 0, memory_used = 0;  // bytes
   int64_t steps = 0, row_steps = 0, encoder_tokens = 0;
-  int64_t whole_rows = 0;     // of row_steps, those whose logits the host read
-  int64_t shared_inputs = 0;  // jobs that found their inputs encoded
+  int64_t whole_rows = 0;                         // of row_steps, those whose logits the host read
+  int64_t shared_inputs = 0;                      // jobs that found their inputs encoded
+  int64_t draft_tokens = 0, accepted_drafts = 0;  // read, and those that their searches took
   double seconds_computing = 0;
 };
 
 class Engine {
  public:
-  /// The network was made with the same options. Throws usage errors.
-  Engine(std::unique_ptr<ServedNetwork> network, const EngineOptions& options);
+  /// The network was made with the same options. `drafter`: of the draft tokens that options allow; null: none. Throws
+  /// usage errors.
+  Engine(std::unique_ptr<ServedNetwork> network, const EngineOptions& options,
+         std::unique_ptr<Drafter> drafter = nullptr);
   ~Engine();
 
   // From any thread.
@@ -54,6 +58,8 @@ class Engine {
   bool broken() const { return broken_; }
 
   void run();
+  /// As run(), until no job is left; more may come afterwards.
+  void run_until_idle();
 
  private:
   friend void run_engines(std::span<Engine* const> engines);
@@ -73,7 +79,10 @@ class Engine {
   void decode(std::span<WaitingJob> jobs);
   void encode_only(std::span<WaitingJob> jobs);
   void promise(Running& running);
+  void start_drafts(std::span<const std::unique_ptr<Running>> made,
+                    std::span<const WaitingJob> jobs);
   void step();
+  void give_drafts();
   void advance(std::span<const JobAnswer> answers);
   void finish(size_t index, std::exception_ptr error);
   void finish_largest(const std::exception_ptr& error);
@@ -84,6 +93,7 @@ class Engine {
   std::exception_ptr compute(const Body& body);
 
   const std::unique_ptr<ServedNetwork> network_;
+  const std::unique_ptr<Drafter> drafter_;
   const EngineOptions options_;
   const std::shared_ptr<WorkSignal> signal_;
   MemoryBudget budget_;

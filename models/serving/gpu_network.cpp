@@ -52,6 +52,7 @@ class GpuNetwork final : public ServedNetwork {
       : weights_(model, weights),
         max_rows_(options.max_rows),
         bidirectional_(options.bidirectional_prefix),
+        has_drafts_(options.draft_tokens > 0),
         pages_(weights_, options.page_tokens, options.memory_bytes),
         row_("rows", max_rows_),
         memory_(max_rows_, options.max_length),
@@ -84,13 +85,14 @@ class GpuNetwork final : public ServedNetwork {
 
  private:
   void store(size_t layer, const GpuInput& input, const Tensor& keys, const Tensor& values) const;
+  void store_rows(size_t layer, const void* keys, const void* values, int64_t stride);
   void queue_step();
   std::span<const RowDraw> draws_of(const StepJob& job) const;
   std::vector<JobAnswer> answers(std::span<const StepJob> jobs) const;
 
   const GpuWeights weights_;
   const int64_t max_rows_;
-  const bool bidirectional_;
+  const bool bidirectional_, has_drafts_;
   GpuPages pages_;
   const Axis row_;
   StepMemory memory_;
@@ -99,6 +101,21 @@ class GpuNetwork final : public ServedNetwork {
   const Buffer host_logits_;
   decoding::RepeatedWork step_;
 };
+
+/// Where drafts are read, all rows' keys and values are there before any row attends.
+void GpuNetwork::store_rows(size_t layer, const void* keys, const void* values, int64_t stride) {
+  Device& device = Device::current();
+  device.kernels().store_paged({.dtype = weights_.dtype(),
+                                .pool = pages_.pool(layer),
+                                .tokens = max_rows_,
+                                .heads = weights_.layer().kv_heads(),
+                                .head_dim = weights_.layer().head_dim,
+                                .keys = keys,
+                                .values = values,
+                                .stride = stride,
+                                .slots = memory_.device_slots()},
+                               device.stream());
+}
 
 /// To the input's slots: keys and values [1, at least as many, kv_width].
 void GpuNetwork::store(size_t layer, const GpuInput& input, const Tensor& keys,
@@ -111,6 +128,7 @@ void GpuNetwork::store(size_t layer, const GpuInput& input, const Tensor& keys,
                                 .head_dim = weights_.layer().head_dim,
                                 .keys = at(keys, 0),
                                 .values = at(values, 0),
+                                .stride = weights_.layer().kv_width(),
                                 .slots = decoding::ints(input.device_slots)},
                                device.stream());
 }
@@ -159,11 +177,12 @@ void GpuNetwork::queue_step() {
       .self =
           [&](size_t i, const DecodeRows& rows, const void* key, const void* value,
               const Tensor& bias) {
+            if (has_drafts_) store_rows(i, key, value, rows.query_stride);
             kernels.decode_paged({.rows = rows,
                                   .pool = pages_.pool(i),
                                   .groups = memory_.device_self(),
-                                  .key = key,
-                                  .value = value,
+                                  .key = has_drafts_ ? nullptr : key,
+                                  .value = has_drafts_ ? nullptr : value,
                                   .key_stride = rows.query_stride,
                                   .bias = bias.absent() ? nullptr : bias.local().data<float>(),
                                   .biases = bias.absent() ? 0 : bias.size(1)},
@@ -204,7 +223,8 @@ std::vector<JobAnswer> GpuNetwork::step(std::span<const StepJob> jobs) {
       memory_.draws()[draw++] = wanted;
     }
     for (const decoding::RowStep& step : job.steps) {
-      const auto past = caches.past(step.row);
+      const auto past = caches.past(step);
+      memory_.slots()[static_cast<size_t>(row)] = past.back();
       memory_.tokens()[static_cast<size_t>(row)] = step.token;
       memory_.positions()[static_cast<size_t>(row)] = static_cast<int32_t>(past.size()) - 1;
       memory_.self()[static_cast<size_t>(row)] = {.slots = memory_.add_slots(past),

@@ -27,31 +27,35 @@ class StepMemory {
   std::span<RowDraw> draws() { return draws(host_); }
   std::span<int32_t> tokens() { return {ints(host_), static_cast<size_t>(rows_)}; }
   std::span<int32_t> positions() { return {ints(host_) + rows_, static_cast<size_t>(rows_)}; }
+  /// Of each row's own token; -1: it rests.
+  std::span<int32_t> slots() { return {ints(host_) + 2 * rows_, static_cast<size_t>(rows_)}; }
   const PagedGroup* device_self() { return groups(device_, 0).data(); }
   const PagedGroup* device_cross() { return groups(device_, 1).data(); }
   const RowDraw* device_draws() { return draws(device_).data(); }
   const int32_t* device_tokens() { return ints(device_); }
   const int32_t* device_positions() { return ints(device_) + rows_; }
+  const int32_t* device_slots() { return ints(device_) + 2 * rows_; }
 
   void clear() {
     std::fill_n(self().data(), 2 * rows_, PagedGroup{});
     std::ranges::fill(draws(), RowDraw{});
     std::fill_n(ints(host_), 2 * rows_, 0);
-    slots_ = 0;
+    std::ranges::fill(slots(), -1);
+    listed_ = 0;
   }
   /// Where the list will be on the device.
   const int32_t* add_slots(std::span<const int32_t> slots) {
-    std::copy(slots.begin(), slots.end(), ints(host_) + 2 * rows_ + slots_);
-    const int32_t* const added = ints(device_) + 2 * rows_ + slots_;
-    slots_ += std::ssize(slots);
+    std::copy(slots.begin(), slots.end(), ints(host_) + 3 * rows_ + listed_);
+    const int32_t* const added = ints(device_) + 3 * rows_ + listed_;
+    listed_ += std::ssize(slots);
     return added;
   }
-  void send() { Device::current().copy(device_.get(), host_.get(), bytes(slots_)); }
+  void send() { Device::current().copy(device_.get(), host_.get(), bytes(listed_)); }
 
  private:
-  int64_t bytes(int64_t slots) const {
+  int64_t bytes(int64_t listed) const {
     return rows_ * static_cast<int64_t>(2 * sizeof(PagedGroup) + sizeof(RowDraw)) +
-           4 * (2 * rows_ + slots);
+           4 * (3 * rows_ + listed);
   }
   std::span<PagedGroup> groups(const Buffer& memory, int64_t which) const {
     return {reinterpret_cast<PagedGroup*>(memory.get()) + which * rows_,
@@ -67,7 +71,7 @@ class StepMemory {
 
   const int64_t rows_;
   Buffer device_, host_;
-  int64_t slots_ = 0;
+  int64_t listed_ = 0;
 };
 
 /// What a step leaves for the host, in one copy: tokens that were asked for, and TopRows' parts.

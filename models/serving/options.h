@@ -16,6 +16,7 @@ struct EngineOptions {
   int64_t max_length = 4096;                // tokens of a row, with the prefix
   int64_t max_waiting = 256;                // jobs
   int64_t page_tokens = 16;
+  int64_t draft_tokens = 0;  // of a row and a step, at most (models/serving/drafter.h); 0: none
   bool bidirectional_prefix = false;  // decoder only: prefix tokens see each other
   /// The same for all engines that one thread runs (run_engines); null: the engine makes its own.
   std::shared_ptr<WorkSignal> signal = {};

@@ -5,7 +5,7 @@
 //
 //   PagedRows rows(pages, {.rows = 4, .max_length = 128}, prefix_places);
 //   rows.follow(generation.rows());              // before each step
-//   rows.past(row)                               // where each token of the row stands, the new one last
+//   rows.past(step)                              // where each token of its row stands, the step's last
 //
 // Pages says what a page and a token's slot are (models/serving/cpu_pages.h, gpu_pages.h).
 
@@ -38,21 +38,23 @@ class PagedRows : public RowCaches {
     rows_.front().slots.assign(prefix.begin(), prefix.end());
   }
 
-  /// Lets each row of a step continue its source's history, and takes the slot of its new token;
-  /// positions count from the end of the prefix.
+  /// Lets each row of a step continue its source's history, and takes the slots of its new tokens, which
+  /// stand one after another; positions count from the end of the prefix.
   /// Frees the pages of rows that have ended, as far as no other row goes on from them.
   /// A step that failed may be taken again: what has been followed is not followed twice.
   void follow(std::span<const decoding::RowStep> steps) {
-    if (steps.front().position == followed_) return;
+    if (std::pair(steps.front().position, steps.back().position) == followed_) return;
     // A row may continue one that is overwritten in the same step: all lists are made, then they
     // change.
     for (Row& row : rows_) row.live = false;
     for (const decoding::RowStep& step : steps) {
       Row& row = rows_.at(static_cast<size_t>(step.row));
-      const Row& source = rows_.at(static_cast<size_t>(step.source));
-      const int64_t past = shared_ + step.position;
-      QT_ASSERT(std::ssize(source.slots) >= past);
-      row.next.assign(source.slots.begin(), source.slots.begin() + past);
+      if (!row.live) {
+        const Row& source = rows_.at(static_cast<size_t>(step.source));
+        const int64_t past = shared_ + step.position;
+        QT_ASSERT(std::ssize(source.slots) >= past);
+        row.next.assign(source.slots.begin(), source.slots.begin() + past);
+      }
       row.next.push_back(writable_slot(row, step.position));
       row.begun = row.live = true;
     }
@@ -62,10 +64,13 @@ class PagedRows : public RowCaches {
       ended = ended || (row.begun && !row.live && !row.own.empty());
     }
     if (ended) free_ended_rows();
-    followed_ = steps.front().position;
+    followed_ = {steps.front().position, steps.back().position};
   }
-  /// Where the tokens of a row stand, the newest last.
-  std::span<const Slot> past(int64_t row) const { return rows_[static_cast<size_t>(row)].slots; }
+  /// Where the tokens that one of those steps attends to stand, its own last.
+  std::span<const Slot> past(const decoding::RowStep& step) const {
+    return std::span(rows_[static_cast<size_t>(step.row)].slots)
+        .first(static_cast<size_t>(shared_ + step.position + 1));
+  }
   /// Pages that are taken, and those that may be at most, later steps included.
   int64_t pages() const { return held_; }
   int64_t reserved() const {
@@ -110,7 +115,7 @@ class PagedRows : public RowCaches {
   const RowLimits limits_;
   const int64_t shared_;  // tokens of the prefix
   int64_t held_ = 0;
-  int32_t followed_ = -1;  // the last step's position
+  std::pair<int32_t, int32_t> followed_{-1, -1};  // the last step's first and last position
   std::vector<Row> rows_;
 };
 

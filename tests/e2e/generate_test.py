@@ -235,4 +235,5 @@ def test_wrong_requests_are_named(folder):
         assert part in result.err and not result.out, f"{arguments}: {result}"
 
 
-e2e.run(globals())
+if __name__ == "__main__":
+    e2e.run(globals())

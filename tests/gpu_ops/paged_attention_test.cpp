@@ -171,6 +171,7 @@ TEST_P(PagedAttention, StoresInputsAtTheirPlaces) {
                                   .head_dim = sizes().head_dim,
                                   .keys = new_keys.data(),
                                   .values = new_values.data(),
+                                  .stride = width(),
                                   .slots = where.data()},
                                  device().stream());
   keys.fetch(), values.fetch();

@@ -34,11 +34,11 @@ TEST(PagedRows, PagesOfRowsThatHaveEndedAreFreedUnlessOthersGoOnFromThem) {
   EXPECT_EQ(rows.reserved(), 9);
   rows.follow(Step{{.row = 0, .position = 0, .source = 0}});
   EXPECT_EQ(rows.pages(), 1);
-  for (int32_t row = 1; row < 3; ++row) EXPECT_TRUE(rows.past(row).empty());
-  rows.follow(Step{{0, 0, 1, 0}, {1, 0, 1, 0}, {2, 0, 1, 0}});
+  const Step second{{0, 0, 1, 0}, {1, 0, 1, 0}, {2, 0, 1, 0}};
+  rows.follow(second);
   EXPECT_EQ(rows.pages(), 3);
-  EXPECT_EQ(rows.past(1)[0], rows.past(0)[0]);
-  EXPECT_NE(rows.past(1)[1], rows.past(0)[1]);
+  EXPECT_EQ(rows.past(second[1])[0], rows.past(second[0])[0]);
+  EXPECT_NE(rows.past(second[1])[1], rows.past(second[0])[1]);
   rows.follow(Step{{0, 0, 2, 0}, {1, 0, 2, 1}, {2, 0, 2, 2}});
   EXPECT_EQ(rows.pages(), 6);
   rows.follow(Step{{1, 0, 3, 1}, {2, 0, 3, 2}});  // row 0 ended; its first token is everyone's
@@ -46,6 +46,25 @@ TEST(PagedRows, PagesOfRowsThatHaveEndedAreFreedUnlessOthersGoOnFromThem) {
   EXPECT_EQ(rows.reserved(), 7);
   rows.follow(Step{{1, 0, 4, 1}});
   EXPECT_EQ(rows.pages(), 1 + 3);
+}
+
+TEST(PagedRows, DraftsThatWereDroppedAreOverwritten) {
+  const auto network = tiny_network("encdec");
+  CpuPages pages(network->spec().decoder, 2);
+  PagedRows rows(pages, {.rows = 1, .max_length = 6}, {});
+  using Step = std::vector<decoding::RowStep>;
+  const Step drafts{{0, 9, 0, 0}, {0, 8, 1, 0}, {0, 7, 2, 0}};
+  rows.follow(drafts);
+  EXPECT_EQ(rows.pages(), 2);
+  EXPECT_EQ(rows.past(drafts[0]).size(), 1u);
+  EXPECT_EQ(rows.past(drafts[2]).size(), 3u);
+  float* const second = rows.past(drafts[1]).back();
+  const Step again{{0, 6, 1, 0}, {0, 5, 2, 0}, {0, 4, 3, 0}, {0, 3, 4, 0}};
+  rows.follow(again);
+  rows.follow(again);  // a step that failed
+  EXPECT_EQ(rows.past(again[0]).back(), second);
+  EXPECT_EQ(rows.past(again[3]).size(), 5u);
+  EXPECT_EQ(rows.pages(), 3);
 }
 
 TEST(EngineMemory, StaysWithinItsLimitAndIsFreeAtTheEnd) {

@@ -104,7 +104,7 @@ class StepBackend {
   void attend_self(size_t layer, const PackedAttention&) {
     const int64_t heads = run_.sizes.num_heads, units = run_.rows * heads;
     const int64_t begin = part_.begin(units), end = part_.end(units);
-    if (run_.sizes.shares_kv()) {
+    if (appends_first()) {
       const int64_t kv_heads = run_.sizes.kv_heads(), kept = run_.rows * kv_heads;
       for (int64_t u = part_.begin(kept); u < part_.end(kept); ++u)
         append(layer, u % kv_heads, u / kv_heads);
@@ -228,6 +228,8 @@ class StepBackend {
     barrier_.wait_for_ranks();
   }
 
+  /// Where what one part appends others attend to.
+  bool appends_first() const { return run_.sizes.shares_kv() || run_.step.has_drafts; }
   /// A head's new key and value, to the cache.
   void append(size_t layer, int64_t kv_head, int64_t r) {
     const int64_t d = run_.sizes.head_dim;
@@ -240,7 +242,7 @@ class StepBackend {
   void attend_row(size_t layer, int64_t head, int64_t r) {
     const StepRow& row = run_.row(r);
     const int64_t kv_head = run_.sizes.kv_head_of(head), d = run_.sizes.head_dim;
-    if (!run_.sizes.shares_kv()) append(layer, kv_head, r);
+    if (!appends_first()) append(layer, kv_head, r);
     float* query = run_.qkv.data() + r * run_.qkv_width + head * d;
     run_.placed.place(r, query, 1);
     attend_cache(query, attended(r, head),

@@ -43,6 +43,7 @@ struct DecoderStep {
   const BiasDiagonals* bias = nullptr;  // as long as the highest position of a row that has a slot
   std::span<const StepRow> rows;
   std::span<const StepGroup> groups;
+  bool has_drafts = false;  // rows attend to slots of other rows of this step
 };
 
 /// Throws kData for a token outside the vocabulary. One parallel region on this process's OpenMP

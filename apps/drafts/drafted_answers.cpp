@@ -1,0 +1,81 @@
+#include "apps/drafts/drafted_answers.h"
+
+namespace quintet {
+namespace {
+
+constexpr int64_t kInputTokens = 16384;  // most of a decoder alone
+constexpr int64_t kUsualTokens = 1024;   // of an input, by which a GPU's memory is taken
+
+serving::EngineOptions options_for(const TextModel& model, const DraftedAnswers::Limits& limits,
+                                   int64_t drafts) {
+  const ModelSpec& spec = model.configured().model->spec();
+  const int64_t token_bytes = 2 * spec.decoder.num_layers * spec.decoder.layer.kv_width() *
+                              size_of(dtype_from_name(spec.dtype));
+  // The CPU takes pages as tokens are written.
+  const int64_t memory = Device::current().is_cpu()
+                             ? int64_t{1} << 40
+                             : limits.batch * (limits.max_length + kUsualTokens) * token_bytes;
+  return {.memory_bytes = memory,
+          .max_rows = limits.batch * (1 + drafts),
+          .max_length = limits.max_length + kInputTokens,
+          .max_waiting = limits.batch,
+          .draft_tokens = drafts,
+          .bidirectional_prefix = spec.inputs_bidirectional_attention};
+}
+
+}  // namespace
+
+DraftedAnswers::DraftedAnswers(const DraftFlags& flags, const TextModel& model,
+                               std::optional<WeightType> type, const Limits& limits,
+                               SharedMemoryGroup* ranks)
+    : decoder_only_(model.decoder_only()),
+      vocab_size_(model.configured().model->vocab_size()),
+      options_(options_for(model, limits, flags.tokens())),
+      drafting_(drafting_of(flags, model, type, options_)),
+      served_(served_model(model, type, options_, ranks)),
+      engine_(std::move(served_.network), options_, std::move(drafting_.drafter)) {}
+
+decoding::Answers DraftedAnswers::answer(std::span<const std::vector<int32_t>> inputs,
+                                         std::vector<decoding::DecodingRequest> requests) {
+  decoding::Answers answers(inputs.size());
+  std::exception_ptr error;
+  try {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      decoding::DecodingRequest& request = requests[i];
+      QT_CHECK(
+          decoding::rows_of(request) == 1,
+          "--assistant_model and --prompt_lookup_num_tokens guess the tokens of one answer at a "
+          "time: give --beams=1, and no --num_decodes");
+      serving::Job job{.inputs = inputs[i]};
+      if (decoder_only_) {
+        job.inputs.insert(job.inputs.begin(), 0);
+        request.prompt = {job.inputs.back()};
+      }
+      request.inputs = job.inputs;
+      job.rows = 1;
+      job.max_length = request.rules.max_new_tokens;
+      job.search = start_decoding(std::move(request), vocab_size_);
+      job.done = [&, i](const serving::Outcome& outcome) {
+        if (outcome.error != nullptr)
+          error = outcome.error;
+        else
+          answers[i] = outcome.search->take_results();
+      };
+      engine_.submit(std::move(job));
+    }
+  } catch (...) {
+    error = std::current_exception();
+  }
+  engine_.run_until_idle();
+  if (error != nullptr) std::rethrow_exception(error);
+  for (const auto& answer : answers) tokens_ += std::ssize(answer.front().tokens);
+  return answers;
+}
+
+std::string DraftedAnswers::text() const {
+  const serving::EngineState state = engine_.state();
+  return fmt::format("{} tokens in {} steps; {} of {} guesses were right", tokens_, state.steps,
+                     state.accepted_drafts, state.draft_tokens);
+}
+
+}  // namespace quintet
