@@ -158,11 +158,13 @@ TEST_P(PagedAttention, ReadsTokensWhereTheyStandAndAppendsTheNewest) {
 TEST_P(PagedAttention, StoresInputsAtTheirPlaces) {
   const int64_t tokens = 23, all = kPlaces * width();
   Elements keys(all, dtype(), nullptr), values(all, dtype(), nullptr);
-  const Elements new_keys(tokens * width(), dtype(), &random_);
-  const Elements new_values(tokens * width(), dtype(), &random_);
+  const int64_t stride = width() + 8;
+  const Elements new_keys(tokens * stride, dtype(), &random_);
+  const Elements new_values(tokens * stride, dtype(), &random_);
   std::vector<int32_t> slots(kPlaces);
   std::iota(slots.begin(), slots.end(), 0);
   std::shuffle(slots.begin(), slots.end(), random_);
+  const int32_t left_out = std::exchange(slots[4], -1);
   const OnDevice<int32_t> where(device(), slots);
   device().kernels().store_paged({.dtype = dtype(),
                                   .pool = pool(keys, values),
@@ -171,15 +173,15 @@ TEST_P(PagedAttention, StoresInputsAtTheirPlaces) {
                                   .head_dim = sizes().head_dim,
                                   .keys = new_keys.data(),
                                   .values = new_values.data(),
-                                  .stride = width(),
+                                  .stride = stride,
                                   .slots = where.data()},
                                  device().stream());
   keys.fetch(), values.fetch();
   for (int64_t t = 0; t < kPlaces; ++t) {
-    const int64_t at = slots[static_cast<size_t>(t)] * width();
-    if (t < tokens) {
-      EXPECT_EQ(keys.part(at, width()), new_keys.part(t * width(), width()));
-      EXPECT_EQ(values.part(at, width()), new_values.part(t * width(), width()));
+    const int64_t at = (t == 4 ? left_out : slots[static_cast<size_t>(t)]) * width();
+    if (t < tokens && t != 4) {
+      EXPECT_EQ(keys.part(at, width()), new_keys.part(t * stride, width()));
+      EXPECT_EQ(values.part(at, width()), new_values.part(t * stride, width()));
     } else {
       EXPECT_TRUE(std::isnan(keys.at(at)) && std::isnan(values.at(at)));
     }

@@ -89,6 +89,10 @@ TEST_P(Drafts, ChangeNoAnswer) {
   all.push_back({.inputs = all[0].inputs,
                  .request = {.rules = {.max_new_tokens = 15, .no_repeat_ngram_size = 2}},
                  .targets = {}});
+  all.push_back({.inputs = all[0].inputs,
+                 .request = {.rules = {.eos_ids = {}, .max_new_tokens = 15},
+                             .sampling = {.temperature = 1, .seed = 4, .alternatives = 2}},
+                 .targets = {}});
   const std::vector<Ended> plain = answers(*network, all, nullptr);
   const auto expect_same = [&](const std::vector<Ended>& drafted) {
     for (size_t i = 0; i < all.size(); ++i) {
