@@ -33,8 +33,8 @@ void DraftFlags::check(const std::string& verb) const {
            "quintet {}: --assistant_model and --prompt_lookup_num_tokens both guess; give one",
            verb);
   QT_CHECK(!assistant_model.empty() || !assistant_tokens,
-           "quintet {}: --num_assistant_tokens is how many tokens --assistant_model guesses; give "
-           "it, too, or --prompt_lookup_num_tokens",
+           "quintet {}: --num_assistant_tokens is how many tokens --assistant_model guesses; "
+           "give that, too, or leave this out",
            verb);
 }
 

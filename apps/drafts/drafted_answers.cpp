@@ -1,25 +1,28 @@
 #include "apps/drafts/drafted_answers.h"
 
+#include "apps/model/predictor.h"
+
 namespace quintet {
 namespace {
 
 constexpr int64_t kInputTokens = 16384;  // most of a decoder alone
-constexpr int64_t kUsualTokens = 1024;   // of an input, by which a GPU's memory is taken
+constexpr int64_t kUsualTokens = 2048;   // of an input, by which a GPU's memory is taken
 
 serving::EngineOptions options_for(const TextModel& model, const DraftedAnswers::Limits& limits,
-                                   int64_t drafts) {
+                                   const DraftFlags& flags) {
   const ModelSpec& spec = model.configured().model->spec();
   const int64_t token_bytes = 2 * spec.decoder.num_layers * spec.decoder.layer.kv_width() *
                               size_of(dtype_from_name(spec.dtype));
   // The CPU takes pages as tokens are written.
   const int64_t memory = Device::current().is_cpu()
                              ? int64_t{1} << 40
-                             : limits.batch * (limits.max_length + kUsualTokens) * token_bytes;
+                             : (flags.assistant_model.empty() ? 1 : 2) * limits.batch *
+                                   (limits.max_length + kUsualTokens) * token_bytes;
   return {.memory_bytes = memory,
-          .max_rows = limits.batch * (1 + drafts),
+          .max_rows = limits.batch * (1 + flags.tokens()),
           .max_length = limits.max_length + kInputTokens,
           .max_waiting = limits.batch,
-          .draft_tokens = drafts,
+          .draft_tokens = flags.tokens(),
           .bidirectional_prefix = spec.inputs_bidirectional_attention};
 }
 
@@ -28,9 +31,9 @@ serving::EngineOptions options_for(const TextModel& model, const DraftedAnswers:
 DraftedAnswers::DraftedAnswers(const DraftFlags& flags, const TextModel& model,
                                std::optional<WeightType> type, const Limits& limits,
                                SharedMemoryGroup* ranks)
-    : decoder_only_(model.decoder_only()),
+    : decoder_only_((check_answers(*model.configured().model), model.decoder_only())),
       vocab_size_(model.configured().model->vocab_size()),
-      options_(options_for(model, limits, flags.tokens())),
+      options_(options_for(model, limits, flags)),
       drafting_(drafting_of(flags, model, type, options_)),
       served_(served_model(model, type, options_, ranks)),
       engine_(std::move(served_.network), options_, std::move(drafting_.drafter)) {}
@@ -50,24 +53,35 @@ decoding::Answers DraftedAnswers::answer(std::span<const std::vector<int32_t>> i
       if (decoder_only_) {
         job.inputs.insert(job.inputs.begin(), 0);
         request.prompt = {job.inputs.back()};
+        request.context.assign(job.inputs.begin(), job.inputs.end() - 1);
+      } else {
+        request.inputs = job.inputs;
       }
-      request.inputs = job.inputs;
       job.rows = 1;
       job.max_length = request.rules.max_new_tokens;
       job.search = start_decoding(std::move(request), vocab_size_);
       job.done = [&, i](const serving::Outcome& outcome) {
-        if (outcome.error != nullptr)
-          error = outcome.error;
-        else
+        if (outcome.error == nullptr)
           answers[i] = outcome.search->take_results();
+        else if (error == nullptr)
+          error = outcome.error;
       };
       engine_.submit(std::move(job));
     }
   } catch (...) {
-    error = std::current_exception();
+    if (error == nullptr) error = std::current_exception();
   }
   engine_.run_until_idle();
-  if (error != nullptr) std::rethrow_exception(error);
+  try {
+    if (error != nullptr) std::rethrow_exception(error);
+  } catch (const serving::Refused& refused) {
+    throw Error(
+        ExitCode::kUsage,
+        fmt::format("{}; with --assistant_model or --prompt_lookup_num_tokens caches have room for "
+                    "inputs of "
+                    "{} tokens: leave these out, or give a smaller --batch_size",
+                    refused.what(), Device::current().is_cpu() ? kInputTokens : kUsualTokens));
+  }
   for (const auto& answer : answers) tokens_ += std::ssize(answer.front().tokens);
   return answers;
 }

@@ -5,14 +5,19 @@
 namespace quintet {
 namespace {
 
-/// Of a token in the caches of its decoder, before any dtype.
-int64_t cached_numbers(const TextModel& model) {
-  const StackSpec& decoder = model.configured().model->spec().decoder;
-  return 2 * decoder.num_layers * decoder.layer.kv_width();
+/// Of a token in the caches of its decoder.
+int64_t cached_bytes(const TextModel& model) {
+  const ModelSpec& spec = model.configured().model->spec();
+  const int64_t number = Device::current().is_cpu() ? 4 : size_of(dtype_from_name(spec.dtype));
+  return 2 * spec.decoder.num_layers * spec.decoder.layer.kv_width() * number;
 }
 
 void check_assistant(const TextModel& assistant, const TextModel& model) {
-  const std::string& flag = assistant.trained().model_dir.string();
+  const std::string flag = assistant.trained().model_dir.string();
+  QT_CHECK(
+      !assistant.configured().model->spec().encoder_only(),
+      "--assistant_model={}: it is an encoder alone and guesses nothing; name a model that answers",
+      flag);
   QT_CHECK(
       assistant.decoder_only() == model.decoder_only(),
       "--assistant_model={}: it is {}, and the model is not; an assistant must be of the model's "
@@ -58,7 +63,7 @@ Drafting drafting_of(const DraftFlags& flags, const TextModel& model,
   const TextModel& assistant = *drafting.assistant;
   check_assistant(assistant, model);
   serving::EngineOptions own = options;
-  const int64_t part = cached_numbers(assistant), all = part + cached_numbers(model);
+  const int64_t part = cached_bytes(assistant), all = part + cached_bytes(model);
   own.memory_bytes = static_cast<int64_t>(static_cast<double>(options.memory_bytes) *
                                           static_cast<double>(part) / static_cast<double>(all));
   options.memory_bytes -= own.memory_bytes;

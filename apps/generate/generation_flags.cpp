@@ -53,7 +53,7 @@ void GenerationFlags::check() {
 bool GenerationFlags::makes_requests() const {
   return decode.samples() || !stops.empty() || !bad_words.empty() || !prefix.empty() ||
          min_length > 0 || no_repeat_ngram_size > 0 || logprobs || repetition_penalty != 1 ||
-         length_penalty || early_stopping != "no" || drafts.tokens() > 0;
+         length_penalty || early_stopping != "no";
 }
 
 void GenerationFlags::take(const GenerationDefaults& defaults) {

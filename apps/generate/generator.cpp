@@ -11,6 +11,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "apps/config/decoding_config.h"
 #include "apps/drafts/drafted_answers.h"
 #include "apps/flags/command_line.h"
 #include "apps/generate/embedder.h"
@@ -43,15 +44,10 @@ class Generator {
         generation_(flags.generation) {
     if (model_.defaults()) generation_.take(*model_.defaults());
     if (!flags.target.empty()) target_ = target_ids();
-    if (generation_.drafts.tokens() > 0)
-      drafted_.emplace(generation_.drafts, model_, flags.quantize.type(),
-                       DraftedAnswers::Limits{.batch = flags.batch_size, .max_length = length_},
-                       ranks);
-    else
-      pack(ranks);
     if (ranks == nullptr || ranks->leads())
       fmt::print(stderr, "{} at step {}, at most {} tokens\n", model_.trained().model_dir.string(),
                  model_.trained().step, length_);
+    generation_.drafts.tokens() == 0 ? pack(ranks) : guess(ranks);
   }
 
   /// Prints what the model answers to each text, in order.
@@ -68,16 +64,43 @@ class Generator {
   std::string summary() const { return drafted_ && answered_ > 0 ? drafted_->text() : ""; }
 
  private:
+  void guess(SharedMemoryGroup* ranks) {
+    check_guessed();
+    QT_CHECK(ranks == nullptr || Device::current().is_cpu() ||
+                 generation_.drafts.assistant_model.empty(),
+             "quintet generate: --assistant_model on GPUs that hold a model together would guess "
+             "on each "
+             "for itself; give --prompt_lookup_num_tokens, or one rank");
+    const int64_t given = flags_.texts.empty() ? flags_.batch_size : std::ssize(flags_.texts);
+    drafted_.emplace(
+        generation_.drafts, model_, flags_.quantize.type(),
+        DraftedAnswers::Limits{.batch = std::min(flags_.batch_size, given), .max_length = length_},
+        ranks);
+  }
   void pack(SharedMemoryGroup* ranks) {
     const Weights weights =
         weights_to_generate(flags_.quantize.type(), model_.trained().reader, ranks);
     predictor_.emplace(model_.configured(), flags_.generation.decode, weights);
     drop_packed(*model_.configured().model, weights);
   }
-  /// As transformers' generate answers them; else by the decode function of the run's configuration.
-  bool answers_requests() const {
+  bool asks_for_requests() const {
     return flags_.ids || !target_.empty() || model_.defaults() || generation_.makes_requests();
   }
+  /// Guesses are checked by a greedy search or by samples that flags ask for, not by a decode function of the run's.
+  void check_guessed() const {
+    if (asks_for_requests() || generation_.decode.beams) return;
+    const decoding::DecodeFn fn = configured_decode_fn(model_.configured(), model_.decoder_only());
+    const auto* beam = std::get_if<decoding::BeamOptions>(&fn);
+    const auto* sample = std::get_if<decoding::SampleOptions>(&fn);
+    QT_CHECK(
+        (beam != nullptr && beam->num_decodes == 1) ||
+            (sample != nullptr && sample->num_decodes == 1 && sample->topk == 1),
+        "quintet generate: the run's decode_fn searches or draws otherwise than greedily, which "
+        "--assistant_model and --prompt_lookup_num_tokens do not guess for; give --beams=1 for "
+        "greedy answers, or leave these out");
+  }
+  /// As transformers' generate answers them; else by the decode function of the run's configuration.
+  bool answers_requests() const { return drafted_ || asks_for_requests(); }
   std::vector<int32_t> input_ids(const std::string& text) const {
     return flags_.ids ? parse_token_ids(text, "an input", vocab_size()) : model_.encode(text);
   }
@@ -371,7 +394,8 @@ void GenerateFlags::take_model() {
 
 void GenerateFlags::check_embed() const {
   if (embed.empty()) return;
-  QT_CHECK(target.empty() && !generation.makes_requests() && generation.decode.text().empty(),
+  QT_CHECK(target.empty() && !generation.makes_requests() && generation.decode.text().empty() &&
+               generation.drafts.tokens() == 0,
            "quintet generate: --embed gives no answers; leave out --target and what is said of "
            "answers");
 }

@@ -170,12 +170,16 @@ DecodeFn decode_fn_of(const DecodeFlags& flags, const DecodeFn& bound) {
 
 }  // namespace
 
+void check_answers(const BaseModel& model) {
+  QT_CHECK(!model.spec().encoder_only(),
+           "this model is an encoder alone and gives no answers; quintet generate --embed=mean and "
+           "/v1/embeddings of quintet serve give its embeddings");
+}
+
 Predictor::Predictor(const ConfiguredModel& model, const DecodeFlags& decode,
                      const Weights& requested) {
   const Weights weights = as_base(*model.model, requested);
-  QT_CHECK(!model.model->spec().encoder_only(),
-           "this model is an encoder alone and gives no answers; quintet generate --embed=mean and "
-           "/v1/embeddings of quintet serve give its embeddings");
+  check_answers(*model.model);
   if (!Device::current().is_cpu())
     device_ = std::make_unique<decoding::GpuDecoder>(*model.model,
                                                      inference_weights(*model.model, weights));

@@ -24,6 +24,9 @@ std::unique_ptr<decoding::PackedNetwork> pack_encoder(const BaseModel& model,
 /// The same for decoding on a GPU.
 decoding::InferenceWeights inference_weights(const BaseModel& model, const Weights& weights);
 
+/// Throws a usage error for a model that encodes and answers nothing.
+void check_answers(const BaseModel& model);
+
 class Predictor {
  public:
   /// `decode`: beams or sampling, whatever the gin files say. Throws a usage error if the model's decode_fn is not one of ours.

@@ -67,6 +67,13 @@ void complete(ServeFlags& flags, const TextModel& model, const Ranks& ranks) {
            "--max_n={} exceeds --max_batch={}: such a request could never run",
            flags.service.limits.sequences, engine.max_rows);
   engine.draft_tokens = flags.drafts.tokens();
+  QT_CHECK(engine.draft_tokens == 0 || engine.max_rows > 1,
+           "--max_batch=1 leaves no row of a step for guesses: give a larger one, or leave out "
+           "--assistant_model and --prompt_lookup_num_tokens");
+  QT_CHECK(engine.draft_tokens == 0 || !model.configured().model->spec().encoder_only(),
+           "--assistant_model and --prompt_lookup_num_tokens guess answers, and this model is an "
+           "encoder "
+           "alone: leave them out");
   engine.signal = std::make_shared<serving::WorkSignal>();  // one of all
   QT_CHECK(
       flags.adapters.empty() || ranks.size() == 1,

@@ -98,6 +98,8 @@ void paged_of(const DecodePaged& a, Stream stream) {
 /// Grid: tokens.
 template <typename T>
 __global__ void store_kernel(const __grid_constant__ StorePaged s) {
+  simt::start_next();
+  simt::wait_for_previous();
   const int64_t width = s.heads * s.head_dim, from = blockIdx.x * s.stride;
   const int64_t slot = s.slots[blockIdx.x], at = slot * s.pool.token_stride;
   if (slot < 0) return;
@@ -119,7 +121,8 @@ void decode_paged_gpu(const DecodePaged& a, Stream stream) {
 void store_paged_gpu(const StorePaged& s, Stream stream) {
   QT_ASSERT(s.dtype == DType::bf16 || s.dtype == DType::f32);
   if (s.tokens == 0) return;
-  const simt::Launch how{.grid = static_cast<unsigned>(s.tokens), .block = 256, .stream = stream};
+  const simt::Launch how{
+      .grid = static_cast<unsigned>(s.tokens), .block = 256, .stream = stream, .early = true};
   s.dtype == DType::bf16 ? simt::launch(store_kernel<bf16>, how, s)
                          : simt::launch(store_kernel<float>, how, s);
 }

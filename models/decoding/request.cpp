@@ -15,7 +15,7 @@ class TokenDecoder : public RequestDecoder {
       : request_(std::move(request)), vocab_(vocab_size), fed_(request_.prefilled) {
     sequences_.resize(static_cast<size_t>(request_.num_return_sequences));
     for (Sequence& sequence : sequences_) {
-      sequence.history = request_.prompt;
+      sequence.history = request_.history();
       sequence.stops = request_.stops;
     }
     next();
@@ -31,7 +31,7 @@ class TokenDecoder : public RequestDecoder {
       const auto of_row = logits.subspan(static_cast<size_t>(row) * vocab, vocab);
       std::vector<float> mine(of_row.begin(), of_row.end());
       request_.rules.apply(mine, {.tokens = sequence.history,
-                                  .prompt_length = std::ssize(request_.prompt),
+                                  .prompt_length = std::ssize(request_.history()),
                                   .inputs = request_.inputs});
       return choose_token(mine, request_.sampling, decode, std::ssize(sequence.hypothesis.tokens));
     });
@@ -41,7 +41,8 @@ class TokenDecoder : public RequestDecoder {
     if (sequences_.size() != 1) return std::nullopt;
     const Sequence& only = sequences_.front();
     const int64_t left = request_.rules.max_new_tokens - std::ssize(only.hypothesis.tokens);
-    return DraftedSequence{.tokens = only.history, .room = chooses() && !only.done ? left - 1 : 0};
+    return DraftedSequence{.tokens = std::span(only.history).subspan(request_.context.size()),
+                           .room = chooses() && !only.done ? left - 1 : 0};
   }
   void give_drafts(std::span<const int32_t> drafts) override {
     QT_ASSERT(drafted() && std::ssize(drafts) <= drafted()->room);
@@ -117,9 +118,10 @@ class TokenDecoder : public RequestDecoder {
   template <class Body>
   void for_each_choice(const Body& body) const {
     if (!chooses()) return;
-    if (has_drafts())
+    if (has_drafts()) {
       for (int64_t row = 0; row < std::ssize(rows_); ++row) body(row, 0);
-    if (has_drafts()) return;
+      return;
+    }
     int64_t row = 0;
     for (int64_t d = 0; d < std::ssize(sequences_); ++d)
       if (const Sequence& s = sequences_[static_cast<size_t>(d)]; !s.done)
@@ -208,7 +210,7 @@ void DecodingRequest::check(int64_t vocab_size) const {
 
 std::optional<FinishReason> ended(const DecodingRequest& request, std::span<const int32_t> history,
                                   const std::function<bool(int32_t)>& stops) {
-  const auto generated = history.subspan(request.prompt.size());
+  const auto generated = history.subspan(request.context.size() + request.prompt.size());
   const TokenList& eos = request.rules.eos_ids;
   if (std::find(eos.begin(), eos.end(), generated.back()) != eos.end()) return FinishReason::eos;
   if (stops && stops(generated.back())) return FinishReason::stop;

@@ -28,6 +28,8 @@ enum class EarlyStopping { no, yes, never };  // transformers' False, True and "
 struct DecodingRequest {
   TokenList prompt{0};    // read before the first token is chosen; begins with the start token
   int64_t prefilled = 0;  // how many of them the model's cache holds already, in row 0
+  TokenList context =
+      {};  // before the prompt, in the cache and counted by no position: rules see them
   TokenList inputs = {};  // of the encoder, for the rules that look at them
   LogitRules rules = {};  // max_new_tokens must be positive; eos_ids end a sequence
   SamplingParameters sampling = {};
@@ -42,6 +44,12 @@ struct DecodingRequest {
   /// strings); empty: it does not. Each sequence has a copy, which must go on by itself.
   std::function<bool(int32_t token)> stops = {};
 
+  /// What rules see before the first token is chosen.
+  TokenList history() const {
+    TokenList tokens = context;
+    tokens.insert(tokens.end(), prompt.begin(), prompt.end());
+    return tokens;
+  }
   /// Throws a usage error naming a value out of its range.
   void check(int64_t vocab_size) const;
 };

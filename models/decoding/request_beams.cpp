@@ -40,7 +40,7 @@ class Beams : public RequestDecoder {
             .best = std::max(static_cast<int64_t>(kept_), request_.sampling.alternatives)},
         fed_(request_.prefilled) {
     live_.push_back(
-        {.history = request_.prompt, .tokens = {}, .log_prob = 0, .stops = request_.stops});
+        {.history = request_.history(), .tokens = {}, .log_prob = 0, .stops = request_.stops});
     next_rows({0});
   }
 
@@ -53,7 +53,7 @@ class Beams : public RequestDecoder {
       to_log_probs(of_row);
       if (!request_.rules.empty()) {
         request_.rules.apply(of_row, {.tokens = live_[row].history,
-                                      .prompt_length = std::ssize(request_.prompt),
+                                      .prompt_length = std::ssize(request_.history()),
                                       .inputs = request_.inputs});
         if (request_.renormalize_logits) to_log_probs(of_row);
       }

@@ -87,10 +87,13 @@ std::vector<std::unique_ptr<DraftState>> NetworkDrafter::start(std::span<const D
   std::vector<std::unique_ptr<DraftState>> states(jobs.size());
   std::vector<const Tokens*> tokens;
   std::vector<NetworkDraft*> made;
+  int64_t input_bytes = 0;  // reserved when they are read
   for (size_t i = 0; i < jobs.size(); ++i) {
     const Tokens& inputs = *jobs[i].inputs;
     const int64_t rows = network_->row_bytes({.rows = 1, .max_length = jobs[i].max_length});
-    if (!budget_.fits(rows + (inputs_.has(inputs) ? 0 : network_->input_bytes(inputs)))) continue;
+    const int64_t more = inputs_.has(inputs) ? 0 : network_->input_bytes(inputs);
+    if (!budget_.fits(rows + input_bytes + more)) continue;
+    input_bytes += more;
     auto state = std::make_unique<NetworkDraft>();
     state->budget = &budget_;
     budget_.reserved += state->reserved = rows;

@@ -39,7 +39,8 @@ struct Engine::Running {
   Job job;
   std::shared_ptr<const EncodedInput> input;
   std::unique_ptr<RowCaches> rows;
-  std::unique_ptr<DraftState> draft = {};  // null: it has no drafts
+  std::unique_ptr<DraftState> draft = {};  // null: it has had no drafts
+  bool takes_drafts = true;                // where its search does
   int64_t reserved = 0;                    // bytes
   int64_t read = 0;                        // tokens of the step in hand
   int64_t accepted = 0;                    // drafts of the step in hand
@@ -311,7 +312,6 @@ void Engine::decode(std::span<WaitingJob> begun) {
                   .rows = network_->rows(*inputs[i]->cache,
                                          {.rows = job.rows, .max_length = job.max_length})}));
     }
-    start_drafts(made, begun);
     running_.reserve(running_.size() + made.size());
   });
   if (out_of_memory(error) && begun.size() > 1) {
@@ -328,22 +328,6 @@ void Engine::decode(std::span<WaitingJob> begun) {
     running_.push_back(std::move(made[i]));
     promise(*running_.back());
   }
-}
-
-/// Where a job's search takes drafts.
-void Engine::start_drafts(std::span<const std::unique_ptr<Running>> made,
-                          std::span<const WaitingJob> jobs) {
-  if (drafter_ == nullptr) return;
-  std::vector<DraftJob> drafted;
-  std::vector<Running*> takers;
-  for (size_t i = 0; i < jobs.size(); ++i) {
-    const Job& job = jobs[i].job;
-    if (!job.search->drafted()) continue;
-    drafted.push_back({.inputs = &job.inputs, .max_length = job.max_length});
-    takers.push_back(made[i].get());
-  }
-  auto states = drafter_->start(drafted);
-  for (size_t i = 0; i < takers.size(); ++i) takers[i]->draft = std::move(states[i]);
 }
 
 void Engine::encode_only(std::span<WaitingJob> jobs) {
@@ -396,30 +380,62 @@ void Engine::step() {
   advance(answers);
 }
 
-/// To the searches that take them, as far as a step has rows that no job needs.
+/// To the searches that take them, as far as a step has rows that no job needs. Where there is no memory for them,
+/// jobs go on without.
 void Engine::give_drafts() {
   if (drafter_ == nullptr) return;
-  std::vector<DraftRequest> requests;
-  std::vector<decoding::RequestDecoder*> searches;
   int64_t free = options_.max_rows;
   for (const auto& running : running_) {
-    if (running->draft != nullptr) running->job.search->give_drafts({});
+    if (running->job.search->drafted()) running->job.search->give_drafts({});
     free -= std::ssize(running->job.search->rows());
   }
+  std::vector<Running*> takers;
+  std::vector<int64_t> most;
   for (const auto& running : running_) {
-    if (running->draft == nullptr) continue;
     const auto sequence = running->job.search->drafted();
-    const int64_t most = std::min({options_.draft_tokens, sequence->room, free});
-    if (most <= 0) continue;
-    free -= most;
-    requests.push_back({.state = running->draft.get(),
-                        .inputs = &running->job.inputs,
-                        .tokens = sequence->tokens,
-                        .most = most});
-    searches.push_back(running->job.search.get());
+    const int64_t drafts = sequence && running->takes_drafts
+                               ? std::min({options_.draft_tokens, sequence->room, free})
+                               : 0;
+    if (drafts <= 0) continue;
+    free -= drafts;
+    takers.push_back(running.get());
+    most.push_back(drafts);
   }
-  drafter_->draft(requests);
-  for (size_t i = 0; i < requests.size(); ++i) searches[i]->give_drafts(requests[i].drafts);
+  try {
+    start_drafts(takers);
+    std::vector<DraftRequest> requests;
+    std::vector<Running*> drafted;
+    for (size_t i = 0; i < takers.size(); ++i) {
+      if (takers[i]->draft == nullptr) continue;
+      requests.push_back({.state = takers[i]->draft.get(),
+                          .inputs = &takers[i]->job.inputs,
+                          .tokens = takers[i]->job.search->drafted()->tokens,
+                          .most = most[i]});
+      drafted.push_back(takers[i]);
+    }
+    drafter_->draft(requests);
+    for (size_t i = 0; i < requests.size(); ++i)
+      drafted[i]->job.search->give_drafts(requests[i].drafts);
+  } catch (...) {
+    if (!out_of_memory(std::current_exception())) throw;
+    for (Running* running : takers) running->takes_drafts = false, running->draft = nullptr;
+  }
+}
+
+/// Those that have none yet.
+void Engine::start_drafts(std::span<Running* const> takers) {
+  std::vector<DraftJob> jobs;
+  std::vector<Running*> starting;
+  for (Running* running : takers) {
+    if (running->draft != nullptr) continue;
+    jobs.push_back({.inputs = &running->job.inputs, .max_length = running->job.max_length});
+    starting.push_back(running);
+  }
+  auto states = drafter_->start(jobs);
+  for (size_t i = 0; i < starting.size(); ++i) {
+    starting[i]->draft = std::move(states[i]);
+    starting[i]->takes_drafts = starting[i]->draft != nullptr;
+  }
 }
 
 /// Lets each search read what it asked for; those that are over leave.
@@ -449,7 +465,10 @@ void Engine::advance(std::span<const JobAnswer> answers) {
   }
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& running : running_) waiting_.account(running->job.client, running->read);
+    // Wrong guesses took rows that nobody needed.
+    for (const auto& running : running_)
+      waiting_.account(running->job.client,
+                       running->draft == nullptr ? running->read : 1 + running->accepted);
   }
   for (const auto& running : running_) {
     if (running->draft != nullptr) counts_.draft_tokens += running->read - 1;

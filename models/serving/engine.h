@@ -79,10 +79,9 @@ class Engine {
   void decode(std::span<WaitingJob> jobs);
   void encode_only(std::span<WaitingJob> jobs);
   void promise(Running& running);
-  void start_drafts(std::span<const std::unique_ptr<Running>> made,
-                    std::span<const WaitingJob> jobs);
   void step();
   void give_drafts();
+  void start_drafts(std::span<Running* const> takers);
   void advance(std::span<const JobAnswer> answers);
   void finish(size_t index, std::exception_ptr error);
   void finish_largest(const std::exception_ptr& error);

@@ -165,6 +165,51 @@ TEST(DraftTokens, OfANetworkWithoutMemoryAreNone) {
   EXPECT_EQ(state.draft_tokens, 0);
 }
 
+/// Has no memory, at first or later.
+class WithoutMemory : public Knowing {
+ public:
+  WithoutMemory(bool at_start, std::vector<TokenList> answers)
+      : Knowing(std::move(answers), 0), at_start_(at_start) {}
+  std::vector<std::unique_ptr<DraftState>> start(std::span<const DraftJob> jobs) override {
+    if (at_start_ && !jobs.empty()) throw std::bad_alloc();
+    return Knowing::start(jobs);
+  }
+  void draft(std::span<DraftRequest> requests) override {
+    if (++calls_ == 2 && !at_start_) throw std::bad_alloc();
+    Knowing::draft(requests);
+  }
+
+ private:
+  const bool at_start_;
+  int calls_ = 0;
+};
+
+TEST(DraftTokens, JobsGoOnWithoutADrafterThatFindsNoMemory) {
+  const auto network = tiny_network("encdec");
+  const auto plain = answers(*network, long_answer(), nullptr);
+  for (const bool at_start : {true, false}) {
+    serving::EngineState state;
+    const auto drafted = answers(*network, long_answer(),
+                                 std::make_unique<WithoutMemory>(at_start, ids_of(plain)), &state);
+    expect_same_bits(plain.front(), drafted.front());
+    EXPECT_EQ(state.accepted_drafts, at_start ? 0 : 4);
+  }
+}
+
+TEST(NetworkDrafter, TakesNoMoreMemoryThanItHas) {
+  const auto network = tiny_network("encdec");
+  const TokenList one(9, 5), other(9, 6);
+  const auto alone = served(*network, {.memory_bytes = 1 << 24, .max_rows = 1, .page_tokens = 2});
+  const int64_t rows = alone->row_bytes({.rows = 1, .max_length = 4});
+  const int64_t inputs = alone->input_bytes(one);
+  const DraftJob jobs[] = {{.inputs = &one, .max_length = 4}, {.inputs = &other, .max_length = 4}};
+  for (const int both : {0, 1}) {
+    const auto states = same_network(*network, 2 * rows + (1 + both) * inputs)->start(jobs);
+    EXPECT_NE(states[0], nullptr);
+    EXPECT_EQ(states[1] != nullptr, both == 1);
+  }
+}
+
 TEST(DraftTokens, AreReadByEveryNumberOfThreads) {
   const int before = omp_get_max_threads();
   for (const char* kind : {"encdec", "multi_query_encdec"}) {
