@@ -57,6 +57,11 @@ def test_decoders_alone_and_ranks_that_share_a_model(folder):
         want = quintet("generate", folder / "alone", *more, *ASK).out
         for guess in (LOOKUP, f"--assistant_model={folder / 'alone'}"):
             assert quintet("generate", folder / "alone", guess, *more, *ASK).out == want, f"{guess} {more}"
+    asked = ["--repetition_penalty=5", "--max_decode_len=24", "--format=json", TEXTS[0]]
+    want = json.loads(quintet("generate", folder / "alone", *asked).out)["prediction"]
+    assert want != json.loads(quintet("generate", folder / "alone", *asked[1:]).out)["prediction"]
+    with serving(folder / "alone") as server:
+        assert text_of(server.complete(prompt=TEXTS[0], temperature=0, max_tokens=24, repetition_penalty=5)) == [want]
     run, small = trained(folder)
     want = quintet("generate", run, *ASK).out
     for guess in (LOOKUP, f"--assistant_model={small}"):
