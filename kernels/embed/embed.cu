@@ -71,6 +71,16 @@ struct Sorted {
   float *partials, *dtable;
 };
 
+/// Adds to a row of the table's gradient.
+template <int kCount>
+__device__ void add_to_row(float* row, const float (&sum)[kCount]) {
+  float v[kCount];
+  load<kCount>(row, v);
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) v[k] += sum[k];
+  store<kCount>(row, v);
+}
+
 /// A block takes kRun positions (blockIdx.x) and kBlockThreads units of columns (blockIdx.y).
 template <int kCount, typename T>
 __global__ void __launch_bounds__(kBlockThreads) add_runs(const __grid_constant__ Sorted<T> s) {
@@ -98,9 +108,10 @@ __global__ void __launch_bounds__(kBlockThreads) add_runs(const __grid_constant_
       for (int k = 0; k < kCount; ++k) sum[k] += v[j][k];
       const bool is_last = i + 1 == s.count || s.rows[i + 1] != row;
       if (!is_last && i + 1 < end) continue;
-      float* to = partials;
-      if (begins_here) to = is_last ? s.dtable + row * s.depth : partials + s.depth;
-      store<kCount>(to + column, sum);
+      if (begins_here && is_last)
+        add_to_row(s.dtable + row * s.depth + column, sum);
+      else
+        store<kCount>((begins_here ? partials + s.depth : partials) + column, sum);
       begins_here = true;
 #pragma unroll
       for (int k = 0; k < kCount; ++k) sum[k] = 0;
@@ -127,7 +138,7 @@ __global__ void __launch_bounds__(kBlockThreads) join_runs(const __grid_constant
 #pragma unroll
     for (int k = 0; k < kCount; ++k) sum[k] += v[k];
   }
-  store<kCount>(s.dtable + row * s.depth + column, sum);
+  add_to_row(s.dtable + row * s.depth + column, sum);
 }
 
 template <typename T>
@@ -189,7 +200,11 @@ void embed_grad_gpu(Views in, Views out, const Attrs&, Stream stream) {
   expect_shape(dtable_view.rank == 2 && dtable_view.size(1) == depth && dy_view.rows() == count, op,
                "..., ...e -> ve");
   QT_ASSERT(count < int64_t{1} << 31 && dtable_view.size(0) < (int64_t{1} << 31) - 1);
-  fill_gpu(dtable_view, 0, stream);
+  if (const void* const addend = addend_of(in, 2); addend == nullptr)
+    fill_gpu(dtable_view, 0, stream);
+  else if (addend != dtable_view.pointer)
+    quintet::Device::current().copy(dtable_view.pointer, addend,
+                                    dtable_view.elements() * size_of(dtable_view.dtype));
   if (count * depth == 0) return;
   const auto* ids = ids_view.data<const int32_t>();
   const RowRange range = local_rows(dtable_view);

@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "kernels/cpu/addend.h"
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/embed/embed.h"
@@ -62,9 +63,10 @@ void embed_grad_cpu(Views in, Views out, const Attrs&, Stream) {
   float* dtable = cpu::f32(dtable_view, "embed_grad", "dtable");
   check_ids(ids, count, dtable_view.global[0]);
   const RowRange rows = local_rows(dtable_view);
-  cpu::parallel_for(dtable_view.size(0), cpu::row_grain(depth), [=](int64_t begin, int64_t end) {
-    std::fill(dtable + begin * depth, dtable + end * depth, 0.0F);
-  });
+  if (cpu::copy_addend(in, 2, dtable_view) == 0)
+    cpu::parallel_for(dtable_view.size(0), cpu::row_grain(depth), [=](int64_t begin, int64_t end) {
+      std::fill(dtable + begin * depth, dtable + end * depth, 0.0F);
+    });
   // Threads share columns out, not rows: word frequencies would load them unevenly. Units of 16
   // columns (a cache line) keep threads off each other's lines.
   constexpr int64_t kUnit = 16;

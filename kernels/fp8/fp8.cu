@@ -207,10 +207,10 @@ class Layers {
     }
   }
 
-  /// c [m, n] = a b^T.
+  /// c [m, n] = a b^T + addend.
   void product(int64_t m, int64_t columns, int64_t inner, const uint8_t* a, Fp8Operand a_operand,
                Float8 a_format, const uint8_t* b, Fp8Operand b_operand, Float8 b_format,
-               const View& c, bool is_forward) const {
+               const View& c, bool is_forward, const void* addend = nullptr) const {
     simt::gemm(stream_, {.m = m,
                          .n = columns,
                          .k = inner,
@@ -219,6 +219,7 @@ class Layers {
                          .c = c.pointer,
                          .c_type = c.dtype,
                          .b_transposed = true,
+                         .addend = addend,
                          .fp8 = simt::Float8Operands{a_format, b_format, scale_inv(a_operand),
                                                      scale_inv(b_operand), is_forward}});
   }
@@ -271,10 +272,13 @@ void backward(Views in, Views out, const Attrs& attrs, Stream stream) {
   l.cast(l.x(), kFp8X, Float8::e4m3, false, nullptr, 0, x8, padded);             // [k, rows]
   l.cast(l.w(), kFp8W, Float8::e4m3, false, w8, all, nullptr, 0);                // [k, count n]
   l.cast(l.dy(), kFp8Gradient, format, true, dy8, all, dy8_transposed, padded);  // both
-  l.product(l.rows, l.k, all, dy8, kFp8Gradient, format, w8, kFp8W, Float8::e4m3, out[0], false);
+  constexpr size_t first_addend = 2 * kLayers + 2;
+  l.product(l.rows, l.k, all, dy8, kFp8Gradient, format, w8, kFp8W, Float8::e4m3, out[0], false,
+            addend_of(in, first_addend));
   for (int64_t i = 0; i < l.count; ++i)
     l.product(l.k, l.n, padded, x8, kFp8X, Float8::e4m3, dy8_transposed + i * l.n * padded,
-              kFp8Gradient, format, out[static_cast<size_t>(1 + i)], false);
+              kFp8Gradient, format, out[static_cast<size_t>(1 + i)], false,
+              addend_of(in, first_addend + static_cast<size_t>(1 + i)));
 }
 
 }  // namespace

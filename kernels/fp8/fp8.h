@@ -6,6 +6,7 @@
 //   matmul_fp8       x [..., k], w_i [k, n]                     ->  y_i [..., n]    y_i = q(x) q(w_i)
 //   matmul_fp8_grad  x [..., k], w_i [k, n], dy_i [..., n]      ->  dx [..., k]     dx = sum over i of q(dy_i) q(w_i)^T
 //                                                                   dw_i [k, n]     dw_i = q(x)^T q(dy_i), in float32
+// dx and dw_i may be added to what is there (`&` in runtime/op/ops.def).
 //
 // `scaling`: Fp8Scaling of all layers [layers, 20], these ones' number `layer` among them, whose amax grows to what operands had: x and w in matmul_fp8, dy in its gradient. It is what
 // calls of a step share and is changed between steps alone (update_fp8_scaling), so what a step computes does not depend on

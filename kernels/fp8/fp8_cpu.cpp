@@ -1,6 +1,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/cpu/addend.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
@@ -103,19 +104,25 @@ void matmul_fp8_grad_cpu(Views in, Views out, const Attrs& attrs, Stream) {
   const Cast x = cast(l.x, kFp8X, Float8::e4m3, l.scaling, false);
   const Cast w = cast(l.w, kFp8W, Float8::e4m3, l.scaling, false);
   const Cast dy = cast(in.subspan(kLayers + 2, l.count), kFp8Gradient, format, l.scaling, true);
+  const size_t first_addend = 2 * kLayers + 2;
+  const float beta = cpu::copy_addend(in, first_addend, out[0]);
   for (size_t i = 0; i < l.count; ++i) {
     cpu::gemm({.m = l.rows,
                .n = l.k,
                .k = l.n,
                .transpose_b = true,
                .alpha = dy.scale_inv * w.scale_inv,
-               .beta = i == 0 ? 0.0f : 1.0f},
+               .beta = i == 0 ? beta : 1.0f},
               dy.values[i].data(), l.n, w.values[i].data(), l.n,
               cpu::f32(out[0], "matmul_fp8_grad", "dx"), l.k);
-    cpu::gemm(
-        {.m = l.k, .n = l.n, .k = l.rows, .transpose_a = true, .alpha = x.scale_inv * dy.scale_inv},
-        x.values[0].data(), l.k, dy.values[i].data(), l.n,
-        cpu::f32(out[1 + i], "matmul_fp8_grad", "dw"), l.n);
+    cpu::gemm({.m = l.k,
+               .n = l.n,
+               .k = l.rows,
+               .transpose_a = true,
+               .alpha = x.scale_inv * dy.scale_inv,
+               .beta = cpu::copy_addend(in, first_addend + 1 + i, out[1 + i])},
+              x.values[0].data(), l.k, dy.values[i].data(), l.n,
+              cpu::f32(out[1 + i], "matmul_fp8_grad", "dw"), l.n);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include "kernels/kernel.h"
 #include "kernels/simt/host/gemm.h"
+#include "kernels/vectors/operands_gpu.h"
 
 namespace quintet::QT_GPU {
 namespace {
@@ -12,8 +13,6 @@ DType dtype_of(Views in) {
            name_of(in[0].dtype), name_of(in[1].dtype));
   return in[0].dtype;
 }
-
-const void* addend_of(Views in) { return in.size() > 2 ? in[2].pointer : nullptr; }
 
 }  // namespace
 
@@ -27,7 +26,7 @@ void matmul_gpu(Views in, Views out, const Attrs&, Stream stream) {
                       .c = y.pointer,
                       .type = dtype_of(in),
                       .c_type = y.dtype,
-                      .addend = addend_of(in)});
+                      .addend = addend_of(in, 2)});
 }
 
 void matmul_t_gpu(Views in, Views out, const Attrs&, Stream stream) {
@@ -41,7 +40,7 @@ void matmul_t_gpu(Views in, Views out, const Attrs&, Stream stream) {
                       .type = dtype_of(in),
                       .c_type = y.dtype,
                       .b_transposed = true,
-                      .addend = addend_of(in)});
+                      .addend = addend_of(in, 2)});
 }
 
 void matmul_grad_w_gpu(Views in, Views out, const Attrs&, Stream stream) {
@@ -55,7 +54,7 @@ void matmul_grad_w_gpu(Views in, Views out, const Attrs&, Stream stream) {
                       .type = dtype_of(in),
                       .c_type = dw.dtype,
                       .a_transposed = true,
-                      .addend = addend_of(in)});
+                      .addend = addend_of(in, 2)});
 }
 
 }  // namespace quintet::QT_GPU

@@ -1,7 +1,7 @@
 #pragma once
 // Matrix products. Accumulation in float32; no attributes. Sums run in an order that depends on the
-// shapes and the thread count alone. An operand more, of the result's shape and dtype and perhaps its place, is added
-// (call_adding in runtime/op/op.h).
+// shapes and the thread count alone. Results may be added to what is there
+// (`&` in runtime/op/ops.def).
 //
 //   matmul         x [..., k], w [k, n]   ->  y [..., n]    y = x w
 //   matmul_t       x [..., k], w [n, k]   ->  y [..., n]    y = x w^T

@@ -1,34 +1,17 @@
-#include <algorithm>
-
+#include "kernels/cpu/addend.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/operands.h"
-#include "kernels/cpu/parallel.h"
 #include "kernels/matmul/matmul.h"
 
 namespace quintet {
-namespace {
-
-/// What is added is put where the result will be; the factor of what is there.
-float copy_addend(Views in, const View& result) {
-  if (in.size() < 3) return 0;
-  const auto* from = in[2].data<float>();
-  auto* to = result.data<float>();
-  if (from != to)
-    cpu::parallel_for(result.elements(), 1 << 14, [&](int64_t begin, int64_t end) {
-      std::copy(from + begin, from + end, to + begin);
-    });
-  return 1;
-}
-
-}  // namespace
-
 void matmul_cpu(Views in, Views out, const Attrs&, Stream) {
   const View &x = in[0], &w = in[1], &y = out[0];
   const int64_t rows = x.rows(), k = x.depth(), n = w.depth();
   cpu::expect_shape(w.rank == 2 && w.size(0) == k && y.rows() == rows && y.depth() == n, "matmul",
                     "...k, kn -> ...n");
-  cpu::gemm({.m = rows, .n = n, .k = k, .beta = copy_addend(in, y)}, cpu::f32(x, "matmul", "x"), k,
-            cpu::f32(w, "matmul", "w"), n, cpu::f32(y, "matmul", "y"), n);
+  cpu::gemm({.m = rows, .n = n, .k = k, .beta = cpu::copy_addend(in, 2, y)},
+            cpu::f32(x, "matmul", "x"), k, cpu::f32(w, "matmul", "w"), n,
+            cpu::f32(y, "matmul", "y"), n);
 }
 
 void matmul_t_cpu(Views in, Views out, const Attrs&, Stream) {
@@ -36,7 +19,7 @@ void matmul_t_cpu(Views in, Views out, const Attrs&, Stream) {
   const int64_t rows = x.rows(), k = x.depth(), n = w.size(0);
   cpu::expect_shape(w.rank == 2 && w.size(1) == k && y.rows() == rows && y.depth() == n, "matmul_t",
                     "...k, nk -> ...n");
-  cpu::gemm({.m = rows, .n = n, .k = k, .transpose_b = true, .beta = copy_addend(in, y)},
+  cpu::gemm({.m = rows, .n = n, .k = k, .transpose_b = true, .beta = cpu::copy_addend(in, 2, y)},
             cpu::f32(x, "matmul_t", "x"), k, cpu::f32(w, "matmul_t", "w"), k,
             cpu::f32(y, "matmul_t", "y"), n);
 }
@@ -46,7 +29,7 @@ void matmul_grad_w_cpu(Views in, Views out, const Attrs&, Stream) {
   const int64_t rows = x.rows(), k = x.depth(), n = dy.depth();
   cpu::expect_shape(dy.rows() == rows && dw.rank == 2 && dw.size(0) == k && dw.size(1) == n,
                     "matmul_grad_w", "...k, ...n -> kn");
-  cpu::gemm({.m = k, .n = n, .k = rows, .transpose_a = true, .beta = copy_addend(in, dw)},
+  cpu::gemm({.m = k, .n = n, .k = rows, .transpose_a = true, .beta = cpu::copy_addend(in, 2, dw)},
             cpu::f32(x, "matmul_grad_w", "x"), k, cpu::f32(dy, "matmul_grad_w", "dy"), n,
             cpu::f32(dw, "matmul_grad_w", "dw"), n);
 }

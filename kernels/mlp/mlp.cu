@@ -155,8 +155,8 @@ struct Mlp {
                         .b_transposed = transposed,
                         .addend = add ? c : nullptr});
   }
-  /// dw = x^T dh.
-  void weight_gradient(const T* dh, float* dw) const {
+  /// dw = x^T dh + addend.
+  void weight_gradient(const T* dh, float* dw, const void* addend) const {
     simt::gemm(stream, {.m = e,
                         .n = f,
                         .k = rows,
@@ -165,7 +165,8 @@ struct Mlp {
                         .c = dw,
                         .type = type(),
                         .c_type = DType::f32,
-                        .a_transposed = true});
+                        .a_transposed = true,
+                        .addend = addend});
   }
   /// A product with what follows it fused, by the kernels that experts have, or `unfused`: which is
   /// faster depends on sizes and GPU. Theirs take tiles of 128 rows.
@@ -262,8 +263,8 @@ void backward(Views in, Views out, const Attrs& attrs, Stream stream) {
                  mlp.product(e, f, d0, mlp.w0, dx, true);
                  if (gated) mlp.product(e, f, d1, mlp.w1, dx, true, true);
                });
-  mlp.weight_gradient(d0, elements<float>(out[1], mlp.op, "dwi_0"));
-  if (gated) mlp.weight_gradient(d1, elements<float>(out[2], mlp.op, "dwi_1"));
+  mlp.weight_gradient(d0, elements<float>(out[1], mlp.op, "dwi_0"), addend_of(in, 8));
+  if (gated) mlp.weight_gradient(d1, elements<float>(out[2], mlp.op, "dwi_1"), addend_of(in, 9));
 }
 
 }  // namespace

@@ -7,7 +7,8 @@
 //             z = y wo
 //   mlp_grad  x, wi_0, wi_1?, wo, h0, h1?, dz [..., o]
 //             ->  dx [..., e], dwi_0 [e, f], dwi_1? [e, f], y [..., f]
-//             y is made again for the gradient of wo, y^T dz
+//             y is made again for the gradient of wo, y^T dz; dwi_0 and dwi_1 may be added to what is
+//             there (`&` in runtime/op/ops.def)
 //   mlp_in    x, wi_0, wi_1?  ->  y, without dropout; it has no gradient
 //   gate      h0 [..., f], h1? [..., f]  ->  y [..., f]     y = act0(h0) act1(h1)
 //   gate_grad h0, h1?, dy  ->  dh0, dh1?      dh0 = dy act0'(h0) act1(h1), dh1 = dy act0(h0) act1'(h1)

@@ -1,5 +1,6 @@
 #include <optional>
 
+#include "kernels/cpu/addend.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
@@ -125,9 +126,10 @@ void mlp_grad_cpu(Views in, Views out, const Attrs& attrs, Stream) {
   float *dx = mlp.rows_of(out[0], e, "dx"), *y = mlp.rows_of(out[3], f, "y");
   float* dw0 = cpu::f32(out[1], mlp.op, "dwi_0");
   float* dw1 = gated ? cpu::f32(out[2], mlp.op, "dwi_1") : nullptr;
+  const float beta0 = cpu::copy_addend(in, 8, out[1]), beta1 = cpu::copy_addend(in, 9, out[2]);
   if (mlp.rows == 0)
-    for (float* dw : {dw0, dw1})
-      if (dw != nullptr) std::fill(dw, dw + e * f, 0.0F);
+    for (const auto& [dw, beta] : {std::pair(dw0, beta0), std::pair(dw1, beta1)})
+      if (dw != nullptr && beta == 0) std::fill(dw, dw + e * f, 0.0F);
   mlp.for_chunks([&](int64_t begin, int64_t count) {
     float* dy = y + begin * f;  // becomes y
     float* d0 = cpu::scratch(Scratch::kGrads, count * f);
@@ -140,14 +142,14 @@ void mlp_grad_cpu(Views in, Views out, const Attrs& attrs, Stream) {
                          d0 + at, part(d1), dy + at, n);
       drop(dy + at);
     });
-    const auto back = [&](const float* d, const float* w, float* dw, bool is_first) {
+    const auto back = [&](const float* d, const float* w, float* dw, float beta, bool is_first) {
       cpu::gemm({.m = count, .n = e, .k = f, .transpose_b = true, .beta = is_first ? 0.0F : 1.0F},
                 d, f, w, f, dx + begin * e, e);
-      cpu::gemm({.m = e, .n = f, .k = count, .transpose_a = true, .beta = begin > 0 ? 1.0F : 0.0F},
+      cpu::gemm({.m = e, .n = f, .k = count, .transpose_a = true, .beta = begin > 0 ? 1.0F : beta},
                 mlp.x + begin * e, e, d, f, dw, f);
     };
-    back(d0, mlp.w0, dw0, true);
-    if (gated) back(d1, mlp.w1, dw1, false);
+    back(d0, mlp.w0, dw0, beta0, true);
+    if (gated) back(d1, mlp.w1, dw1, beta1, false);
   });
 }
 

@@ -33,6 +33,10 @@ template <typename T>
 T* optional_elements(const View& view, const char* op, const char* operand) {
   return view.absent() ? nullptr : elements<T>(view, op, operand);
 }
+/// What a result is added to (`&` in runtime/op/ops.def): operand `at`, if there is one; else null.
+inline const void* addend_of(Views in, size_t at) {
+  return at < in.size() ? in[at].pointer : nullptr;
+}
 
 /// Calls body(T{}) with the type of `view`'s elements, float or bf16.
 template <typename Body>

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "runtime/abstract/step_clock.h"
@@ -18,19 +19,20 @@ bool any_needs_grad(const Tensors& tensors) {
   return false;
 }
 
-/// `addend`, if there is one, is the last operand.
+/// `addends`, one for each result or absent, follow the operands if there are any.
 void launch(const Op& op, const Tensors& inputs, const Tensors& outputs, const Attrs& attrs,
-            const Tensor& addend) {
+            const Tensors& addends) {
   const ExecutionContext& context = ExecutionContext::current();
   std::vector<View> in, out;
   for (const Tensor& t : inputs) in.push_back(t.local());
   for (const Tensor& t : outputs) out.push_back(t.local());
   const bool is_profiled = context.profile != nullptr;
   Cost cost = context.clock != nullptr || is_profiled ? cost_of(op, in, out) : Cost{};
-  if (addend) {
-    in.push_back(addend.local());
-    cost.bytes += static_cast<double>(addend.bytes());
-  }
+  if (std::ranges::any_of(addends, [](const Tensor& t) { return !t.absent(); }))
+    for (const Tensor& t : addends) {
+      in.push_back(t.local());
+      if (t) cost.bytes += static_cast<double>(t.bytes());
+    }
   if (context.clock != nullptr) context.clock->op(op.name, cost);
   ProfileScope scope(op.name, static_cast<int64_t>(cost.bytes), cost.flops);
   Device& device = Device::current();
@@ -38,25 +40,23 @@ void launch(const Op& op, const Tensors& inputs, const Tensors& outputs, const A
   if (is_profiled) device.synchronize();
 }
 
-Tensor take(Tensor* addend) { return addend == nullptr ? Tensor() : std::exchange(*addend, {}); }
-
-/// A result, in the place of `*addend` if that is of its layout and nobody else's. An `addend` (may be nullptr) of
-/// another is left for another time: nullptr then.
-Tensor new_result(const ResultShape& shape, const Layout& layout, Tensor*& addend) {
-  if (addend != nullptr && (addend->layout() != layout || addend->spec().dtype != shape.spec.dtype))
-    addend = nullptr;
-  if (addend != nullptr && addend->unique()) return *addend;
+/// A result, in the place of `addend` if that is nobody else's. `addend` is taken, but for one of another layout or dtype.
+Tensor new_result(const ResultShape& shape, const Layout& layout, Tensor& addend, Tensor& taken) {
+  if (addend && addend.layout() == layout && addend.spec().dtype == shape.spec.dtype)
+    taken = std::exchange(addend, {});
+  if (taken && taken.unique()) return taken;
   return Tensor(shape.spec, layout, shape.global_slice);
 }
 
 Tensors run_unsharded(const Op& op, const Tensors& inputs, const std::vector<ResultShape>& shapes,
-                      const Attrs& attrs, const OutputMask& make, Tensor* addend) {
-  Tensors outputs;
+                      const Attrs& attrs, const OutputMask& make, Tensors& addends) {
+  Tensors outputs, taken(shapes.size());
   for (size_t i = 0; i < shapes.size(); ++i)
-    outputs.push_back(
-        make[i] ? new_result(shapes[i], Layout::replicated(shapes[i].spec.axes.size()), addend)
-                : Tensor());
-  launch(op, inputs, outputs, attrs, take(addend));
+    outputs.push_back(make[i]
+                          ? new_result(shapes[i], Layout::replicated(shapes[i].spec.axes.size()),
+                                       addends[i], taken[i])
+                          : Tensor());
+  launch(op, inputs, outputs, attrs, taken);
   return outputs;
 }
 
@@ -110,25 +110,26 @@ std::vector<std::pair<Tensor, Layout>> wanted_again(const Op& op, const Tensors&
 /// The op on a mesh: operands go where the plan wants them, results where the rules do.
 Tensors run_sharded(const Op& op, const Tensors& inputs, std::vector<ResultShape> shapes,
                     const Attrs& attrs, const OutputMask& make, const Sharding& sharding,
-                    Tensor* addend) {
+                    Tensors& addends) {
   const Plan& plan = planned(op, inputs, shapes, attrs, make, sharding);
   Operands operands(op, inputs, plan);
   if (plan.in_phases) {
     Tape::Recording paused(nullptr);
     return op.phases(operands.all(), attrs, make);
   }
-  Tensors outputs;
+  Tensors outputs, taken(shapes.size());
   for (size_t i = 0; i < shapes.size(); ++i) {
     if (const int64_t blocks = plan.blocks[i]; blocks > 0)
       for (size_t d = 0; d < shapes[i].spec.axes.size(); ++d)
         if (shapes[i].spec.axes[d].name == axis::kBlocks)
           shapes[i].spec.axes[d].size = shapes[i].global_slice.sizes[d] = blocks;
-    outputs.push_back(make[i] ? new_result(shapes[i], plan.results[i], addend) : Tensor());
+    outputs.push_back(make[i] ? new_result(shapes[i], plan.results[i], addends[i], taken[i])
+                              : Tensor());
   }
   const ExecutionContext& context = ExecutionContext::current();
   if (context.log != nullptr) context.log->op(op, operands.all(), outputs, plan);
   gather_ahead();
-  launch(op, operands.all(), outputs, attrs, take(addend));
+  launch(op, operands.all(), outputs, attrs, taken);
   operands.drop();
   if (!context.in_backward())
     for (size_t i = 0; i < outputs.size(); ++i) {
@@ -140,9 +141,9 @@ Tensors run_sharded(const Op& op, const Tensors& inputs, std::vector<ResultShape
   return outputs;
 }
 
-/// call(), whose result is added to `*addend` (may be nullptr), which is taken then.
+/// call_adding().
 Tensors run(const Op& op, const Tensors& inputs, const Attrs& attrs, const OutputMask& mask,
-            Tensor* addend) {
+            Tensors& addends) {
   check_attributes(op.name, op.attributes, attrs);
   const auto shapes = bind(op.name, op.rule, inputs, attrs, mask);
   const ExecutionContext& context = ExecutionContext::current();
@@ -155,8 +156,8 @@ Tensors run(const Op& op, const Tensors& inputs, const Attrs& attrs, const Outpu
   std::optional<Tensors> kept = products != nullptr ? products->take() : std::nullopt;
   Tensors outputs = kept ? std::move(*kept)
                     : context.sharding == nullptr
-                        ? run_unsharded(op, inputs, shapes, attrs, make, addend)
-                        : run_sharded(op, inputs, shapes, attrs, make, *context.sharding, addend);
+                        ? run_unsharded(op, inputs, shapes, attrs, make, addends)
+                        : run_sharded(op, inputs, shapes, attrs, make, *context.sharding, addends);
   if (products != nullptr) products->keep(outputs);
   if (record) {
     for (Tensor& t : outputs)
@@ -173,11 +174,13 @@ Tensors run(const Op& op, const Tensors& inputs, const Attrs& attrs, const Outpu
 }  // namespace
 
 Tensors call(const Op& op, const Tensors& inputs, const Attrs& attrs, const OutputMask& mask) {
-  return run(op, inputs, attrs, mask, nullptr);
+  Tensors none(op.rule.outputs.size());
+  return run(op, inputs, attrs, mask, none);
 }
 
-Tensor call_adding(const Op& op, const Tensors& inputs, Tensor& addend) {
-  return run(op, inputs, {}, {}, &addend)[0];
+Tensors call_adding(const Op& op, const Tensors& inputs, const Attrs& attrs, const OutputMask& mask,
+                    Tensors& addends) {
+  return run(op, inputs, attrs, mask, addends);
 }
 
 }  // namespace quintet

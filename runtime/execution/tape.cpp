@@ -165,9 +165,17 @@ class Backward {
     if (tasks_.size() > kMostDeferred) compute_first();
     return true;
   }
-  /// Whether earlier passes gave the leaf `w` what this product may be added to: on one rank.
-  bool adds_to_leaf(const Tensor& w, const Op& op) const {
-    return &op == &ops::table::matmul_grad_w && !has_ranks() && is_leaf(w) && !w.grad().absent();
+  /// What other nodes and, on one rank, earlier passes have given `x`, for an op that adds to it; who has not returns it.
+  Tensor take_sum(const Tensor& x) {
+    if (!x.needs_grad()) return {};
+    if (!is_leaf(x)) return pending_.take_as_is(x);
+    if (has_ranks()) return {};  // sums over them wait in the buckets, or travel
+    Tensor sum = x.grad();
+    x.set_grad({});
+    return sum;
+  }
+  void return_sum(const Tensor& x, Tensor sum) {
+    is_leaf(x) ? x.set_grad(std::move(sum)) : pending_.add(x, std::move(sum));
   }
   void compute_deferred() {
     while (!tasks_.empty()) compute_first();
@@ -279,14 +287,17 @@ Tensors Tape::backward(const Tensors& results, const Tensors& grads, GradientBuc
   return of_inputs;
 }
 
-Tensor input_gradient(const Tensor& x, const Op& op, const Tensors& inputs) {
+Tensors gradients(const Tensors& of, const Op& op, const Tensors& inputs, const Attrs& attrs,
+                  const OutputMask& make) {
   Backward* const backward = ExecutionContext::current().backward;
-  if (backward == nullptr) return call(op, inputs)[0];
-  Tensor before = backward->pending().take_as_is(x);
-  if (!before) return call(op, inputs)[0];
-  Tensor grad = call_adding(op, inputs, before);
-  if (before) backward->pending().add(x, std::move(before));  // of another layout
-  return grad;
+  if (backward == nullptr) return call(op, inputs, attrs, make);
+  Tensors sums(op.rule.outputs.size());
+  for (size_t i = 0; i < of.size(); ++i)
+    if (op.rule.outputs[i].adds) sums[i] = backward->take_sum(of[i]);
+  Tensors grads = call_adding(op, inputs, attrs, make, sums);
+  for (size_t i = 0; i < of.size(); ++i)
+    if (sums[i]) backward->return_sum(of[i], std::move(sums[i]));  // of another layout or dtype
+  return grads;
 }
 
 Tensor take_gradient(const Tensor& x) {
@@ -302,12 +313,7 @@ Tensor parameter_gradient(const Tensor& w, const Op& op, const Tensors& inputs,
                           const Attrs& attrs) {
   Backward* const backward = ExecutionContext::current().backward;
   if (backward != nullptr && backward->defer({w, &op, inputs, attrs})) return {};
-  if (backward == nullptr || !backward->adds_to_leaf(w, op)) return call(op, inputs, attrs)[0];
-  Tensor before = w.grad();
-  w.set_grad({});
-  Tensor grad = call_adding(op, inputs, before);
-  if (before) w.set_grad(std::move(before));  // of another dtype
-  return grad;
+  return gradients({w}, op, inputs, attrs)[0];
 }
 
 void overlap_deferred_gradients() {

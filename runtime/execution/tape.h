@@ -81,8 +81,10 @@ class Tape {
   ReshardCache reshards_;
 };
 
-/// For gradients: that of `x`, by a product, which is added to what other nodes have given `x` as it is computed.
-Tensor input_gradient(const Tensor& x, const Op& op, const Tensors& inputs);
+/// For gradients: results of `op`, of which result i is the gradient of of[i]. Where its rule lets it add, it is
+/// added, as it is computed, to what other nodes and, on one rank, earlier passes have given that tensor.
+Tensors gradients(const Tensors& of, const Op& op, const Tensors& inputs, const Attrs& attrs = {},
+                  const OutputMask& make = {});
 /// For gradients: what other nodes have given `x`, in its layout, for an op that makes the sum with its own. Absent:
 /// nothing, or in another layout, which is added later.
 Tensor take_gradient(const Tensor& x);

@@ -64,10 +64,11 @@ Attrs attributes_for(const Op& op, const Attrs& attrs);
 Tensors call(const Op& op, const Tensors& inputs, const Attrs& attrs = {},
              const OutputMask& mask = {});
 
-/// The result of a product (matmul, matmul_t, matmul_grad_w) added to `addend`, as it is written and where nobody
-/// else has `addend`, in its place: `addend` is absent afterwards. Of another layout than the result's it stays and
-/// is not added.
-Tensor call_adding(const Op& op, const Tensors& inputs, Tensor& addend);
+/// The same, with result i, which is one that the rule lets add, added to addends[i] as it is written, and where nobody
+/// else has that, in its place: it is absent afterwards. One of another layout or dtype than the result's stays and is
+/// not added. `addends`: one for each result, or absent.
+Tensors call_adding(const Op& op, const Tensors& inputs, const Attrs& attrs, const OutputMask& mask,
+                    Tensors& addends);
 
 // Functions of the records, declared from the list: `none` is nothing's name.
 #define OP(name, rule, attributes, cost, vjp, phases)                      \

@@ -81,10 +81,11 @@ class Parser {
        : c == '~' ? term.statistics
        : c == '^' ? term.per_block
                   : term.fixed) = true;
-    } else if (c == '*' || c == '+' || c == '?' || c == '\'' || c == '#') {
+    } else if (c == '*' || c == '+' || c == '?' || c == '&' || c == '\'' || c == '#') {
       (c == '*'    ? operand.parameter
        : c == '+'  ? operand.again
        : c == '?'  ? operand.optional
+       : c == '&'  ? operand.adds
        : c == '\'' ? operand.float32
                    : operand.int32) = true;
     } else if (std::islower(static_cast<unsigned char>(c)) != 0) {

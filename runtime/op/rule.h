@@ -27,6 +27,7 @@ struct RuleOperand {
   bool int32 = false;      // else
   bool parameter = false;  // resharded to where activations are
   bool again = false;      // where it is resharded, the gradient wants it likewise
+  bool adds = false;       // a result's: an operand more may say what it is added to
   std::vector<RuleTerm> terms;
 };
 

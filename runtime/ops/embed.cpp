@@ -10,8 +10,9 @@ Tensor ops::embed(const Tensor& ids, const Tensor& table) {
 
 Tensors embed_vjp(const Node& node, const Tensors& grads) {
   const auto in = inputs_of<rules::embed>(node.inputs);
-  const Tensor& dy = results_of<rules::embed>(grads)["y"];
-  return {Tensor(), call(ops::table::embed_grad, {in["ids"], dy}, {{"v", in["table"].size(0)}})[0]};
+  const Tensor &table = in["table"], &dy = results_of<rules::embed>(grads)["y"];
+  return {Tensor(),
+          gradients({table}, ops::table::embed_grad, {in["ids"], dy}, {{"v", table.size(0)}})[0]};
 }
 
 }  // namespace quintet

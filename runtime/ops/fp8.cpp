@@ -31,8 +31,9 @@ Tensors matmul_fp8_vjp(const Node& node, const Tensors& grads) {
     operands.push_back(!node.outputs[i].absent() && grads[i].absent()
                            ? ops::scale(node.outputs[i].detach(), 0)
                            : grads[i]);
-  Tensors d = call(ops::table::matmul_fp8_grad, operands, node.attrs,
-                   {true, true, !in["w_1"].absent(), !in["w_2"].absent()});
+  Tensors d =
+      gradients({in["x"], in["w_0"], in["w_1"], in["w_2"]}, ops::table::matmul_fp8_grad, operands,
+                node.attrs, {true, true, !in["w_1"].absent(), !in["w_2"].absent()});
   d.emplace_back();  // of scaling
   return d;
 }

@@ -11,14 +11,14 @@ Tensor ops::matmul_t(const Tensor& x, const Tensor& w) { return call(table::matm
 Tensors matmul_vjp(const Node& node, const Tensors& grads) {
   const auto in = inputs_of<rules::matmul>(node.inputs);
   const Tensor &x = in["x"], &w = in["w"], &dy = results_of<rules::matmul>(grads)["y"];
-  return {x.needs_grad() ? input_gradient(x, ops::table::matmul_t, {dy, w}) : Tensor(),
+  return {x.needs_grad() ? gradients({x}, ops::table::matmul_t, {dy, w})[0] : Tensor(),
           w.needs_grad() ? parameter_gradient(w, ops::table::matmul_grad_w, {x, dy}) : Tensor()};
 }
 
 Tensors matmul_t_vjp(const Node& node, const Tensors& grads) {
   const auto in = inputs_of<rules::matmul_t>(node.inputs);
   const Tensor &x = in["x"], &w = in["w"], &dy = results_of<rules::matmul_t>(grads)["y"];
-  return {x.needs_grad() ? input_gradient(x, ops::table::matmul, {dy, w}) : Tensor(),
+  return {x.needs_grad() ? gradients({x}, ops::table::matmul, {dy, w})[0] : Tensor(),
           w.needs_grad() ? parameter_gradient(w, ops::table::matmul_grad_w, {dy, x}) : Tensor()};
 }
 

@@ -41,11 +41,12 @@ Tensors gate_vjp(const Node& node, const Tensors& grads) {
 Tensors mlp_vjp(const Node& node, const Tensors& grads) {
   const auto in = inputs_of<rules::mlp>(node.inputs);
   const auto saved = results_of<rules::mlp>(node.outputs);
-  const Tensor &wi_1 = in["wi_1"], &wo = in["wo"], &dz = results_of<rules::mlp>(grads)["z"];
+  const Tensor &x = in["x"], &wi_0 = in["wi_0"], &wi_1 = in["wi_1"], &wo = in["wo"],
+               &dz = results_of<rules::mlp>(grads)["z"];
   Tensors operands = node.inputs;
   operands.insert(operands.end(), {saved["h0"], saved["h1"], dz});
-  const Tensors outputs =
-      call(ops::table::mlp_grad, operands, node.attrs, {true, true, !wi_1.absent(), true});
+  const Tensors outputs = gradients({x, wi_0, wi_1}, ops::table::mlp_grad, operands, node.attrs,
+                                    {true, true, !wi_1.absent(), true});
   const auto d = results_of<rules::mlp_grad>(outputs);
   return {
       d["dx"], d["dwi_0"], d["dwi_1"],

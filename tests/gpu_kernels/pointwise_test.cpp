@@ -85,6 +85,44 @@ TEST_F(Pointwise, AProductAddsToAGradientInItsOwnLaunch) {
   EXPECT_EQ(x.grad().to_host().as<float>()[7], 2 * 2 * 2 * 16 * 0.25f);
 }
 
+/// Gradients of an MLP of embedded words, twice over.
+TEST_F(Pointwise, AnMlpAndAnEmbeddingAddToTheirParametersGradientsInTheirOwnLaunches) {
+  const auto make = [](DType dtype, std::vector<int64_t> shape, std::vector<std::string> axes) {
+    HostArray array(dtype, std::move(shape));
+    if (dtype == DType::i32)
+      std::ranges::fill(array.as<int32_t>(), 3);
+    else
+      std::ranges::fill(array.as<float>(), 0.25f);
+    return Tensor::from_host(array, std::move(axes));
+  };
+  const Tensor ids = make(DType::i32, {16}, {"m"}), dz = make(DType::f32, {16, 16}, {"m", "embed"});
+  std::vector<Tensor> parameters{make(DType::f32, {8, 16}, {"vocab", "embed"}),
+                                 make(DType::f32, {16, 16}, {"embed", "mlp"}),
+                                 make(DType::f32, {16, 16}, {"mlp", "embed"})};
+  for (Tensor& parameter : parameters) parameter.set_needs_grad(true);
+  std::vector<int64_t> launches;
+  std::vector<std::vector<float>> gradients;
+  for (int pass = 0; pass < 2; ++pass) {
+    Tape tape;
+    Tensor z;
+    {
+      Tape::Recording recording(tape);
+      z = ops::mlp(ops::embed(ids, parameters[0]), parameters[1], {}, parameters[2], {"relu"}, {});
+    }
+    const int64_t before = device().counters().read().launches;
+    tape.backward({z}, {dz});
+    launches.push_back(device().counters().read().launches - before);
+    for (const Tensor& parameter : parameters) {
+      const HostArray gradient = parameter.grad().to_host();
+      gradients.emplace_back(gradient.as<float>().begin(), gradient.as<float>().end());
+    }
+  }
+  EXPECT_EQ(launches[0], launches[1] + 1);  // which filled the table's gradient with 0
+  for (size_t i = 0; i < parameters.size(); ++i)
+    for (size_t j = 0; j < gradients[i].size(); ++j)
+      EXPECT_FLOAT_EQ(gradients[parameters.size() + i][j], 2 * gradients[i][j]);
+}
+
 TEST_F(Pointwise, FillsAndAccumulates) {
   for (int shift : {0, 1}) {
     const std::vector<float> values = normals(1003, 4);

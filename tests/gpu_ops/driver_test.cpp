@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -118,6 +119,25 @@ void check_forward(const OpCase& c, const Op& op, bool bf16, int shift) {
       expect_close(
           p.outputs[i].load(), want[i].values, kBf16Tolerance, what,
           c.name.starts_with("cross_entropy") && i < 3 ? static_cast<double>(in[0].rows()) : 0);
+  }
+}
+
+void check_adding(const OpCase& c, const Op& op) {
+  const Prepared alone = run_forward(c, op, 0);
+  for (size_t i = 0; i < c.outputs.size(); ++i)
+    EXPECT_EQ(std::ranges::count(c.adds, static_cast<int>(i)), op.rule.outputs[i].adds ? 1 : 0);
+  for (const bool in_place : {false, true}) {
+    Adding adding(c, in_place, 0);
+    const std::vector<Buffer*> results = adding.results();
+    launch_on_device(op, adding.operands(), results, c.attrs);
+    for (size_t i = 0; i < results.size(); ++i) {
+      const std::string what = fmt::format("output {} {}", i, in_place ? "in place" : "apart");
+      const std::vector<double> want = adding.expected(i, alone.outputs[i].load());
+      if (c.outputs[i].dtype != DType::bf16)
+        expect_near(results[i]->load(), want, 2 * c.tolerance, what);
+      else
+        expect_close(results[i]->load(), want, kBf16Tolerance, what);
+    }
   }
 }
 
@@ -252,6 +272,12 @@ TEST_P(GpuOps, AgreesWithTheOracle) {
     check_forward(case_, *op_, GetParam().bf16, 0);
     check_forward(case_, *op_, GetParam().bf16, 1);
   });
+}
+
+TEST_P(GpuOps, AddsToWhatIsThere) {
+  const auto adds = [](const RuleOperand& result) { return result.adds; };
+  if (std::ranges::none_of(op_->rule.outputs, adds)) GTEST_SKIP() << "results are made alone";
+  run([&] { check_adding(case_, *op_); });
 }
 
 TEST_P(GpuOps, HasTheGradientsOfTheCpu) {

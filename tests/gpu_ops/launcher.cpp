@@ -1,5 +1,7 @@
 #include "tests/gpu_ops/launcher.h"
 
+#include <algorithm>
+
 #include "tests/simt/out_of_bounds.h"
 
 namespace quintet::testing {
@@ -49,11 +51,16 @@ void launch_on_device(const Op& op, std::span<Buffer* const> in, std::span<Buffe
   Device& device = Device::current();
   std::vector<OnDevice> copies;
   std::vector<View> inputs, outputs;
-  for (const auto& [buffers, views] : {std::pair(in, &inputs), std::pair(out, &outputs)})
-    for (Buffer* buffer : buffers) {
-      copies.emplace_back(device, *buffer);
-      views->push_back(copies.back().view());
-    }
+  for (Buffer* buffer : out) {
+    copies.emplace_back(device, *buffer);
+    outputs.push_back(copies.back().view());
+  }
+  for (Buffer* buffer : in) {
+    const auto result = std::ranges::find(out, buffer);  // which it is added to
+    if (result == out.end()) copies.emplace_back(device, *buffer);
+    inputs.push_back(result == out.end() ? copies.back().view()
+                                         : outputs[static_cast<size_t>(result - out.begin())]);
+  }
   for (OnDevice& copy : copies) copy.guard(true);
   kernel_of(op, device)(inputs, outputs, attrs, device.stream());
   for (OnDevice& copy : copies) copy.guard(false);

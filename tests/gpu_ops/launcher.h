@@ -11,7 +11,7 @@ namespace quintet::testing {
 const Op* op_of(Kernel cpu);
 
 /// Calls `op` on the current device, which is not the CPU. Inputs come back too: a kernel that
-/// changes one is seen.
+/// changes one is seen. An operand may be a result too.
 void launch_on_device(const Op& op, std::span<Buffer* const> in, std::span<Buffer* const> out,
                       const Attrs& attrs);
 

@@ -168,4 +168,36 @@ Prepared prepare(const OpCase& c, int shift) {
   return p;
 }
 
+Adding::Adding(const OpCase& c, bool in_place, int shift)
+    : in_place_(in_place), prepared_(prepare(c, shift)), addends_(c.outputs.size()) {
+  std::mt19937_64 random(c.seed + 2);
+  for (const int i : c.adds) {
+    const Result& r = c.outputs[static_cast<size_t>(i)];
+    Operand addend = normal(r.shape);
+    addend.dtype = r.dtype, addend.absent = r.absent;
+    Buffer& made = addends_[static_cast<size_t>(i)] = make_input(addend, random, shift);
+    if (in_place) prepared_.outputs[static_cast<size_t>(i)].store(made.load());
+  }
+}
+
+std::vector<Buffer*> Adding::operands() {
+  std::vector<Buffer*> all;
+  for (Buffer& b : prepared_.inputs) all.push_back(&b);
+  for (size_t i = 0; i < addends_.size(); ++i)
+    all.push_back(in_place_ && !addends_[i].absent() ? &prepared_.outputs[i] : &addends_[i]);
+  return all;
+}
+
+std::vector<Buffer*> Adding::results() {
+  std::vector<Buffer*> all;
+  for (Buffer& b : prepared_.outputs) all.push_back(&b);
+  return all;
+}
+
+std::vector<double> Adding::expected(size_t i, std::vector<double> alone) const {
+  const std::vector<double> addend = addends_[i].load();
+  for (size_t j = 0; j < addend.size(); ++j) alone[j] += addend[j];
+  return alone;
+}
+
 }  // namespace quintet::testing

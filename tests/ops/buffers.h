@@ -56,5 +56,20 @@ struct Prepared {
   void run(const OpCase& c);
 };
 Prepared prepare(const OpCase& c, int shift);
+/// A case whose results are added to others, in their place or apart.
+class Adding {
+ public:
+  Adding(const OpCase& c, bool in_place, int shift);
+  /// The inputs and what each result is added to.
+  std::vector<Buffer*> operands();
+  std::vector<Buffer*> results();
+  /// Result i, where it is `alone` if nothing is added to it.
+  std::vector<double> expected(size_t i, std::vector<double> alone) const;
+
+ private:
+  bool in_place_;
+  Prepared prepared_;
+  std::vector<Buffer> addends_;  // of each result; absent: none
+};
 
 }  // namespace quintet::testing

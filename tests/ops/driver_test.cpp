@@ -86,6 +86,26 @@ TEST_P(Ops, GivesEqualBytesTwice) {
     EXPECT_TRUE(same_bytes(first.outputs[i], second.outputs[i])) << "output " << i;
 }
 
+class OpSums : public ::testing::TestWithParam<OpCase> {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(OpSums);
+
+TEST_P(OpSums, AddToWhatIsThere) {
+  const OpCase& c = GetParam();
+  Prepared alone = prepare(c, 0);
+  alone.run(c);
+  for (const bool in_place : {false, true}) {
+    SCOPED_TRACE(in_place ? "in place" : "apart");
+    Adding adding(c, in_place, 1);
+    const std::vector<Buffer*> operands = adding.operands(), results = adding.results();
+    launch(c.kernel, std::vector<const Buffer*>(operands.begin(), operands.end()), results,
+           c.attrs);
+    for (size_t i = 0; i < results.size(); ++i)
+      EXPECT_TRUE(
+          near(results[i]->load(), adding.expected(i, alone.outputs[i].load()), 2 * c.tolerance))
+          << "output " << i;
+  }
+}
+
 // The weighted sum of outputs whose gradient is asked for.
 struct Objective {
   const OpCase& c;
@@ -212,6 +232,12 @@ std::vector<OpCase> differentiated_cases() {
   return cases;
 }
 
+std::vector<OpCase> adding_cases() {
+  std::vector<OpCase> cases = tested_cases();
+  std::erase_if(cases, [](const OpCase& c) { return c.adds.empty(); });
+  return cases;
+}
+
 std::string test_name(const ::testing::TestParamInfo<OpCase>& info) {
   std::string name = info.param.name;
   for (char& letter : name)
@@ -220,6 +246,7 @@ std::string test_name(const ::testing::TestParamInfo<OpCase>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, Ops, ::testing::ValuesIn(tested_cases()), test_name);
+INSTANTIATE_TEST_SUITE_P(Cases, OpSums, ::testing::ValuesIn(adding_cases()), test_name);
 INSTANTIATE_TEST_SUITE_P(Cases, OpGradients, ::testing::ValuesIn(differentiated_cases()),
                          test_name);
 

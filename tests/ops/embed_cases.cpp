@@ -65,6 +65,7 @@ void add_cases(std::vector<OpCase>& cases, const std::string& name, const Shape&
   c.outputs = {{.shape = table.shape, .origin = table.origin, .global = table.global}};
   c.oracle = embed_grad_oracle;
   c.tolerance = 2e-6;
+  c.adds = {0};
   c.bytes = 4.0 * static_cast<double>(3 * count * t.depth + rows * t.depth);
   c.grads = {};
   cases.push_back(c);

@@ -6,7 +6,8 @@
 //   - runs the kernel twice on NaN-filled outputs with guard bytes around every buffer, at an even
 //     and an odd address: equal bytes, guards and inputs untouched;
 //   - compares with the oracle, the shortest plain loop in double;
-//   - compares the gradient kernels with central differences of the oracle.
+//   - compares the gradient kernels with central differences of the oracle;
+//   - has results that may be added to what is there added, in its place and apart.
 //
 //   OpCase c{.name = "rms_norm/3x17", .kernel = rms_norm_cpu,
 //            .inputs = {normal({3, 17}), normal({17})}, .outputs = {result({3, 17})},
@@ -110,6 +111,7 @@ struct OpCase {
   double tolerance = 2e-5;
   std::vector<GradCall> grads{};
   std::vector<OwnGradient> own_gradients{};
+  std::vector<int> adds{};       // results that may be added to what is there: `&` in ops.def
   double grad_tolerance = 5e-5;  // likewise
   uint64_t seed = 1;
   // For the benchmark.

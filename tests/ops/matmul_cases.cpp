@@ -61,6 +61,7 @@ void add_cases(std::vector<OpCase>& cases, const Shape& leading, int64_t k, int6
   c.oracle = matmul_oracle;
   c.grads = {{matmul_t_cpu, {cotangent(0), input(1)}, {0}},
              {matmul_grad_w_cpu, {input(0), cotangent(0)}, {1}}};
+  c.adds = {0};
   cases.push_back(c);
   c.name = "matmul_t/" + shape;
   c.kernel = matmul_t_cpu;

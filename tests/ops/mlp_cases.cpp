@@ -196,6 +196,7 @@ OpCase mlp_grad_case(const Settings& s) {
                                    normal(with_depth(s.leading, s.o))});
   c.outputs = {result(c.inputs[0].shape), result(c.inputs[1].shape),
                s.is_gated ? result(c.inputs[1].shape) : no_result(), result(h.shape)};
+  c.adds = {1, 2};
   c.flops = 2.0 * static_cast<double>(rows_of(s) * s.f * (s.e * (s.is_gated ? 4 : 2) + s.o));
   return c;
 }
