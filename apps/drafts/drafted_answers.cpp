@@ -50,16 +50,8 @@ decoding::Answers DraftedAnswers::answer(std::span<const std::vector<int32_t>> i
           "--assistant_model and --prompt_lookup_num_tokens guess the tokens of one answer at a "
           "time: give --beams=1, and no --num_decodes");
       serving::Job job{.inputs = inputs[i]};
-      if (decoder_only_) {
-        job.inputs.insert(job.inputs.begin(), 0);
-        request.prompt = {job.inputs.back()};
-        request.context.assign(job.inputs.begin(), job.inputs.end() - 1);
-      } else {
-        request.inputs = job.inputs;
-      }
-      job.rows = 1;
-      job.max_length = request.rules.max_new_tokens;
-      job.search = start_decoding(std::move(request), vocab_size_);
+      if (decoder_only_) job.inputs.insert(job.inputs.begin(), 0);
+      set_search(job, std::move(request), vocab_size_, decoder_only_);
       job.done = [&, i](const serving::Outcome& outcome) {
         if (outcome.error == nullptr)
           answers[i] = outcome.search->take_results();

@@ -38,15 +38,8 @@ class Completion : public std::enable_shared_from_this<Completion> {
       prompt_tokens_ += std::ssize(ids);
       serving::Job job = service_.job(std::move(ids), client, request_.priority);
       decoding::DecodingRequest generation = request_.generation;
-      if (service_.model().decoder_only()) {
-        generation.prompt = {job.inputs.back()};
-        generation.context.assign(job.inputs.begin(), job.inputs.end() - 1);
-      }
-      generation.inputs = job.inputs;
       generation.sampling.seed += i;
-      job.rows = decoding::rows_of(generation);
-      job.max_length = generation.rules.max_new_tokens;
-      job.search = start_decoding(std::move(generation), vocabulary_size());
+      set_search(job, std::move(generation), vocabulary_size(), service_.model().decoder_only());
       jobs.push_back(std::move(job));
     }
     const auto self = shared_from_this();

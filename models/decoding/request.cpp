@@ -31,7 +31,7 @@ class TokenDecoder : public RequestDecoder {
       const auto of_row = logits.subspan(static_cast<size_t>(row) * vocab, vocab);
       std::vector<float> mine(of_row.begin(), of_row.end());
       request_.rules.apply(mine, {.tokens = sequence.history,
-                                  .prompt_length = std::ssize(request_.history()),
+                                  .prompt_length = request_.prompt_length(),
                                   .inputs = request_.inputs});
       return choose_token(mine, request_.sampling, decode, std::ssize(sequence.hypothesis.tokens));
     });
@@ -210,7 +210,7 @@ void DecodingRequest::check(int64_t vocab_size) const {
 
 std::optional<FinishReason> ended(const DecodingRequest& request, std::span<const int32_t> history,
                                   const std::function<bool(int32_t)>& stops) {
-  const auto generated = history.subspan(request.context.size() + request.prompt.size());
+  const auto generated = history.subspan(static_cast<size_t>(request.prompt_length()));
   const TokenList& eos = request.rules.eos_ids;
   if (std::find(eos.begin(), eos.end(), generated.back()) != eos.end()) return FinishReason::eos;
   if (stops && stops(generated.back())) return FinishReason::stop;

@@ -50,6 +50,8 @@ struct DecodingRequest {
     tokens.insert(tokens.end(), prompt.begin(), prompt.end());
     return tokens;
   }
+  /// Of history().
+  int64_t prompt_length() const { return std::ssize(context) + std::ssize(prompt); }
   /// Throws a usage error naming a value out of its range.
   void check(int64_t vocab_size) const;
 };

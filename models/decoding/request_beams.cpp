@@ -53,7 +53,7 @@ class Beams : public RequestDecoder {
       to_log_probs(of_row);
       if (!request_.rules.empty()) {
         request_.rules.apply(of_row, {.tokens = live_[row].history,
-                                      .prompt_length = std::ssize(request_.history()),
+                                      .prompt_length = request_.prompt_length(),
                                       .inputs = request_.inputs});
         if (request_.renormalize_logits) to_log_probs(of_row);
       }

@@ -10,25 +10,40 @@ namespace {
 
 constexpr int64_t kLongestLookup = 3;  // tokens
 
+/// A job's inputs and, behind them, its answer so far.
+struct LookupText final : DraftState {
+  Tokens tokens;
+  size_t inputs = 0;  // of the tokens
+
+  void append(std::span<const int32_t> answer) {
+    const auto more = answer.subspan(tokens.size() - inputs);
+    tokens.insert(tokens.end(), more.begin(), more.end());
+  }
+};
+
 class PromptLookup final : public Drafter {
  public:
   explicit PromptLookup(bool decoder_only) : decoder_only_(decoder_only) {}
 
   std::vector<std::unique_ptr<DraftState>> start(std::span<const DraftJob> jobs) override {
     std::vector<std::unique_ptr<DraftState>> states(jobs.size());
-    for (auto& state : states) state = std::make_unique<DraftState>();
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      auto text = std::make_unique<LookupText>();
+      text->tokens = *jobs[i].inputs;
+      // A decoder alone goes on from the last of its inputs.
+      decoder_only_ ? text->tokens.pop_back() : text->tokens.push_back(kApart);
+      text->inputs = text->tokens.size();
+      states[i] = std::move(text);
+    }
     return states;
   }
 
   void draft(std::span<DraftRequest> requests) override {
     for (DraftRequest& request : requests) {
-      Tokens text = *request.inputs;
-      // A decoder alone goes on from the last of its inputs.
-      if (!decoder_only_) text.push_back(kApart);
-      const auto answer = request.tokens.subspan(decoder_only_ ? 1 : 0);
-      text.insert(text.end(), answer.begin(), answer.end());
+      auto& text = static_cast<LookupText&>(*request.state);
+      text.append(request.tokens);
       for (int64_t n = kLongestLookup; n > 0 && request.drafts.empty(); --n)
-        if (n < std::ssize(text)) request.drafts = followers(text, n, request.most);
+        if (n < std::ssize(text.tokens)) request.drafts = followers(text.tokens, n, request.most);
     }
   }
 

@@ -24,8 +24,7 @@ struct DraftJob {
 
 struct DraftRequest {
   DraftState* state = nullptr;
-  const Tokens* inputs = nullptr;
-  std::span<const int32_t> tokens = {};  // DraftedSequence's
+  std::span<const int32_t> tokens = {};  // DraftedSequence's, which only grows
   int64_t most = 0;                      // drafts; at least one
   Tokens drafts = {};                    // what it gets
 };

@@ -408,7 +408,6 @@ void Engine::give_drafts() {
     for (size_t i = 0; i < takers.size(); ++i) {
       if (takers[i]->draft == nullptr) continue;
       requests.push_back({.state = takers[i]->draft.get(),
-                          .inputs = &takers[i]->job.inputs,
                           .tokens = takers[i]->job.search->drafted()->tokens,
                           .most = most[i]});
       drafted.push_back(takers[i]);

@@ -39,6 +39,20 @@ struct Job {
   int64_t answer_bytes = 0;  // that its results may take: who has most ends when memory is short
 };
 
+/// Has a job, whose inputs are there, answer `request`; of a decoder-only network the search begins with their last token.
+inline void set_search(Job& job, decoding::DecodingRequest request, int64_t vocab_size,
+                       bool decoder_only) {
+  if (decoder_only) {
+    request.prompt = {job.inputs.back()};
+    request.context.assign(job.inputs.begin(), job.inputs.end() - 1);
+  } else {
+    request.inputs = job.inputs;
+  }
+  job.rows = decoding::rows_of(request);
+  job.max_length = std::ssize(request.prompt) - 1 + request.rules.max_new_tokens;
+  job.search = start_decoding(std::move(request), vocab_size);
+}
+
 /// Why a job was not done.
 class Refused : public Error {
  public:

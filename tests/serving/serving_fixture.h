@@ -115,12 +115,9 @@ inline void watch(Job& job, Ended& ended) {
 }
 
 inline Job generation_job(TokenList inputs, DecodingRequest request, int64_t vocab) {
-  Job job;
-  if (request.prompt == TokenList{0} && inputs.front() == 0) request.prompt = {inputs.back()};
-  job.rows = decoding::rows_of(request);
-  job.max_length = std::ssize(request.prompt) - 1 + request.rules.max_new_tokens;
-  job.inputs = std::move(inputs);
-  job.search = start_decoding(std::move(request), vocab);
+  const bool decoder_only = inputs.front() == 0;
+  Job job{.inputs = std::move(inputs)};
+  set_search(job, std::move(request), vocab, decoder_only);
   return job;
 }
 
