@@ -10,7 +10,7 @@
 //   kTransposed  y = x_0 w_0^T, plus x_1 w_1^T if w[1] is not null
 //   kHiddenGrad  with dy = dropout(x w_0^T): d0 = dy act0'(h0) act1(h1), d1 = dy act0(h0) act1'(h1), and y
 //                from h0 and h1 as above; h1 null: there is no second factor
-//   kWeights     dw = x^T y by expert, y being w[0]
+//   kWeights     dw = x^T y by expert, y being w[0]; added to what is there if `adds`
 //
 // Rows that no expert has become 0.
 
@@ -30,6 +30,7 @@ struct Grouped {
   T *y = nullptr, *d0 = nullptr, *d1 = nullptr;
   T *h0 = nullptr, *h1 = nullptr;  // kHiddenGrad reads them
   float* dw = nullptr;             // [experts, depth, columns]
+  bool adds = false;
   Gate gate{};
   DropoutMask mask{};  // without words nothing is dropped
 
@@ -179,7 +180,12 @@ template <Kind kKind, int kCount, typename T>
 __device__ inline void put(const Grouped<T>& p, const Tile& tile, int row, int column,
                            const float (&sums)[kBranches<kKind>][kCount]) {
   if constexpr (kKind == Kind::kWeights) {
-    store<kCount>(p.dw + (int64_t{tile.expert} * p.depth + row) * p.columns + column, sums[0]);
+    float* const to = p.dw + (int64_t{tile.expert} * p.depth + row) * p.columns + column;
+    float dw[kCount], before[kCount] = {};
+    if (p.adds) load<kCount>(to, before);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) dw[i] = p.adds ? before[i] + sums[0][i] : sums[0][i];
+    store<kCount>(to, dw);
   } else {
     constexpr bool kFast = !std::is_same_v<T, float>;
     constexpr int kLast = kBranches<kKind> - 1;

@@ -33,15 +33,18 @@ Grouped<T> grouped_of(const char* op, const View& x, const View& offsets, int64_
   return p;
 }
 
-/// dw = x^T y by expert.
+/// dw = x^T y + addend by expert.
 template <typename T>
 void weight_gradients(const char* op, const View& x, const View& offsets, const T* y,
-                      const View& dw, Stream stream) {
+                      const View& dw, const void* addend, Stream stream) {
   if (dw.absent() || dw.elements() == 0) return;
+  const bool adds = put_addend(addend, dw);
+  if (x.rows() == 0 && adds) return;
   if (x.rows() == 0) return fill_gpu(dw, 0, stream);
   Grouped<T> p = grouped_of<T>(op, x, offsets, dw.depth());
   p.w[0] = y;
   p.dw = elements<float>(dw, op, "dw");
+  p.adds = adds;
   grouped_product(Kind::kWeights, p, stream);
 }
 
@@ -104,8 +107,11 @@ void experts_in_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream)
       p.y = elements<T>(out[0], op, "dx");
       grouped_product(Kind::kTransposed, p, stream);
     }
-    weight_gradients<T>(op, x, offsets, elements<T>(d0, op, "d0"), out[1], stream);
-    if (gated) weight_gradients<T>(op, x, offsets, elements<T>(d1, op, "d1"), out[2], stream);
+    weight_gradients<T>(op, x, offsets, elements<T>(d0, op, "d0"), out[1], addend_of(in, 8),
+                        stream);
+    if (gated)
+      weight_gradients<T>(op, x, offsets, elements<T>(d1, op, "d1"), out[2], addend_of(in, 9),
+                          stream);
   });
 }
 
@@ -135,7 +141,8 @@ void grouped_matmul_grad_w_gpu(Views in, Views out, const Attrs&, Stream stream)
   const char* op = "grouped_matmul_grad_w";
   expect_shape(out[0].rank == 3 && in[0].rows() == in[2].rows(), op, "bne, bs, bnf -> xef");
   for_dtype(in[0], op, [&]<typename T>(T) {
-    weight_gradients<T>(op, in[0], in[1], elements<T>(in[2], op, "y"), out[0], stream);
+    weight_gradients<T>(op, in[0], in[1], elements<T>(in[2], op, "y"), out[0], addend_of(in, 3),
+                        stream);
   });
 }
 

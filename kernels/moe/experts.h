@@ -13,6 +13,7 @@
 //   grouped_matmul_t       y [b, n, f], offsets, w [x, e, f]  ->  x [b, n, e]     x = y w^T
 //   grouped_matmul_grad_w  x [b, n, e], offsets, y [b, n, f]  ->  dw [x, e, f]    dw = x^T y
 //                          an expert without rows: 0
+//                          gradients of weights may be added to what is there (`&` in runtime/op/ops.def)
 //   experts_dropout  x [b, n, f], offsets  ->  y [b, n, f]    expert x's rows times its mask:
 //                    mask[j] = 0 or 1 / (1 - rate), drawn for element x f_global + j (dropout.h), or with attribute
 //                    fold for element j by a key of the expert's own: fold_in(split_at(key, x), fold), as flaxformer's

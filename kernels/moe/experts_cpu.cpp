@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "kernels/cpu/addend.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
@@ -60,17 +61,16 @@ void products(const Packed& p, bool transposed, const float* x, int64_t x_depth,
   p.clear_unused(y, y_depth);
 }
 
-// dw = x^T y by expert.
+// dw = x^T y + beta dw by expert.
 void weight_gradients(const Packed& p, const float* x, int64_t x_depth, const float* y,
-                      int64_t y_depth, float* dw) {
+                      int64_t y_depth, float* dw, float beta) {
   p.each([&](int64_t e, int64_t first, int64_t count) {
     float* to = dw + e * x_depth * y_depth;
-    if (count == 0) {
+    if (count > 0)
+      cpu::gemm({.m = x_depth, .n = y_depth, .k = count, .transpose_a = true, .beta = beta},
+                x + first * x_depth, x_depth, y + first * y_depth, y_depth, to, y_depth);
+    else if (beta == 0)
       std::fill_n(to, x_depth * y_depth, 0.0F);
-    } else {
-      cpu::gemm({.m = x_depth, .n = y_depth, .k = count, .transpose_a = true}, x + first * x_depth,
-                x_depth, y + first * y_depth, y_depth, to, y_depth);
-    }
   });
 }
 
@@ -116,9 +116,10 @@ void experts_in_grad_cpu(Views in, Views out, const Attrs& attrs, Stream) {
     products(p, true, d0, f, wi_0, dx, depth);
     if (wi_1 != nullptr) products(p, true, d1, f, wi_1, dx, depth, true);
   }
-  if (float* dw = optional(out[1], op, "dwi_0")) weight_gradients(p, x, depth, d0, f, dw);
+  if (float* dw = optional(out[1], op, "dwi_0"))
+    weight_gradients(p, x, depth, d0, f, dw, cpu::copy_addend(in, 8, out[1]));
   if (float* dw = optional(out[2], op, "dwi_1"); dw != nullptr && wi_1 != nullptr)
-    weight_gradients(p, x, depth, d1, f, dw);
+    weight_gradients(p, x, depth, d1, f, dw, cpu::copy_addend(in, 9, out[2]));
 }
 
 void grouped_matmul_cpu(Views in, Views out, const Attrs&, Stream) {
@@ -140,7 +141,7 @@ void grouped_matmul_grad_w_cpu(Views in, Views out, const Attrs&, Stream) {
   const Packed p(op, in[0], in[1]);
   cpu::expect_shape(out[0].rank == 3 && out[0].size(0) == p.experts, op, "bne, bs, bnf -> xef");
   weight_gradients(p, cpu::f32(in[0], op, "x"), in[0].depth(), cpu::f32(in[2], op, "y"),
-                   in[2].depth(), cpu::f32(out[0], op, "dw"));
+                   in[2].depth(), cpu::f32(out[0], op, "dw"), cpu::copy_addend(in, 3, out[0]));
 }
 
 void experts_dropout_cpu(Views in, Views out, const Attrs& attrs, Stream) {

@@ -1,6 +1,7 @@
 #pragma once
 // Checks that device kernels make of their operands, and the choice of their element type.
 
+#include "kernels/device.h"
 #include "kernels/kernel.h"
 #include "kernels/simt/types.cuh"
 
@@ -36,6 +37,13 @@ T* optional_elements(const View& view, const char* op, const char* operand) {
 /// What a result is added to (`&` in runtime/op/ops.def): operand `at`, if there is one; else null.
 inline const void* addend_of(Views in, size_t at) {
   return at < in.size() ? in[at].pointer : nullptr;
+}
+/// Puts it, if there is one, where the result will be, for a kernel that goes on from there; whether there is.
+inline bool put_addend(const void* addend, const View& result) {
+  if (addend != nullptr && addend != result.pointer)
+    quintet::Device::current().copy(result.pointer, addend,
+                                    result.elements() * size_of(result.dtype));
+  return addend != nullptr;
 }
 
 /// Calls body(T{}) with the type of `view`'s elements, float or bf16.

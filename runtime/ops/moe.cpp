@@ -133,12 +133,12 @@ Tensor ops::experts_in(const Tensor& x, const Tensor& offsets, const Tensor& wi_
 Tensors experts_in_vjp(const Node& node, const Tensors& grads) {
   const auto in = inputs_of<rules::experts_in>(node.inputs);
   const auto saved = results_of<rules::experts_in>(node.outputs);
-  const bool gated = !in["wi_1"].absent();
+  const Tensor &wi_0 = in["wi_0"], &wi_1 = in["wi_1"];
   Tensors operands = node.inputs;
   operands.insert(operands.end(),
                   {saved["h0"], saved["h1"], results_of<rules::experts_in>(grads)["y"]});
-  const Tensors outputs =
-      call(ops::table::experts_in_grad, operands, node.attrs, {true, true, gated});
+  const Tensors outputs = gradients({in["x"], wi_0, wi_1}, ops::table::experts_in_grad, operands,
+                                    node.attrs, {true, true, !wi_1.absent()});
   const auto d = results_of<rules::experts_in_grad>(outputs);
   return {d["dx"], Tensor(), d["dwi_0"], d["dwi_1"]};
 }

@@ -13,6 +13,8 @@ std::vector<OpCase> moe_tiles_cases() {
   return {experts_in_case("tiles", uneven, 72, 136, true, true),
           experts_in_case("tiles", uneven, 16, 152, false, false),
           experts_in_case("none_served", none, 8, 16, true, true),
+          experts_in_grad_case("tiles", uneven, 72, 136, true),
+          grouped_grad_w_case("long", one, 264, 24),
           grouped_case("long", one, 264, 24),
           grouped_case("wide", uneven, 24, 264),
           grouped_case("many", Packing(many, 3), 40, 72)};

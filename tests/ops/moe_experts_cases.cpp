@@ -136,7 +136,10 @@ std::vector<OpCase> moe_experts_cases() {
     for (const bool gated : {false, true})
       for (const bool keeps : {false, true})
         cases.push_back(experts_in_case(name, p, 5, 9, gated, keeps));
+    for (const bool gated : {false, true})
+      cases.push_back(experts_in_grad_case(name, p, 5, 9, gated));
     cases.push_back(grouped_case(name, p, 6, 11));
+    cases.push_back(grouped_grad_w_case(name, p, 6, 11));
     cases.push_back(dropout_case(name, p, 7));
   }
   cases.push_back(dropout_case("part_of_the_columns", packings[1].second, 6, 6, 18));

@@ -123,6 +123,51 @@ inline OpCase experts_in_case(const std::string& name, const Packing& p, int64_t
   return c;
 }
 
+inline double activation_slope(Activation act, double x) {
+  const double sigmoid = 1 / (1 + std::exp(-x));
+  return act == Activation::relu   ? (x > 0 ? 1.0 : 0.0)
+         : act == Activation::silu ? sigmoid * (1 + x * (1 - sigmoid))
+                                   : 1.0;
+}
+
+inline void experts_in_grad_oracle(const Arrays& in, Arrays& out, const Attrs& attrs) {
+  const int64_t e = in[0].depth(), f = in[2].depth();
+  const bool gated = !in[3].absent;
+  const auto act = [&](const char* name) {
+    return static_cast<Activation>(attrs.get<int64_t>(name));
+  };
+  each_row(in, out, [&](int64_t r, int64_t expert) {
+    for (int64_t j = 0; j < f; ++j) {
+      const double h0 = in[4][r * f + j], h1 = gated ? in[5][r * f + j] : 0, dy = in[6][r * f + j];
+      const double d[] = {
+          dy * activation_slope(act("act0"), h0) * (gated ? activate(act("act1"), h1) : 1),
+          gated ? dy * activate(act("act0"), h0) * activation_slope(act("act1"), h1) : 0};
+      for (size_t branch = 0; branch < (gated ? 2u : 1u); ++branch)
+        for (int64_t i = 0; i < e; ++i) {
+          const int64_t w = (expert * e + i) * f + j;
+          out[0][r * e + i] += d[branch] * in[2 + branch][w];
+          out[1 + branch][w] += d[branch] * in[0][r * e + i];
+        }
+    }
+  });
+}
+
+/// The gradient as an op of its own, whose results for weights may be added to what is there.
+inline OpCase experts_in_grad_case(const std::string& name, const Packing& p, int64_t e, int64_t f,
+                                   bool gated) {
+  OpCase c = experts_in_case(name, p, e, f, gated, true);
+  c.name = fmt::format("experts_in_grad/{}{}", name, gated ? "/gated" : "");
+  c.kernel = experts_in_grad_cpu;
+  const Operand h = p.packed(f);
+  c.inputs.insert(c.inputs.end(), {h, gated ? h : no_operand(), h});
+  const Result dw = result({p.experts, e, f});
+  c.outputs = {result({p.b, p.n, e}), dw, gated ? dw : no_result()};
+  c.oracle = experts_in_grad_oracle;
+  c.adds = {1, 2};
+  c.grads = {};
+  return c;
+}
+
 inline void grouped_oracle(const Arrays& in, Arrays& out, const Attrs&) {
   const int64_t e = in[0].depth(), f = in[2].depth();
   each_row(in, out, [&](int64_t r, int64_t expert) {
@@ -141,6 +186,27 @@ inline OpCase grouped_case(const std::string& name, const Packing& p, int64_t e,
   c.grads = {{grouped_matmul_t_cpu, {cotangent(0), input(1), input(2)}, {0}},
              {grouped_matmul_grad_w_cpu, {input(0), input(1), cotangent(0)}, {2}}};
   c.flops = 2.0 * static_cast<double>(p.used() * e * f);
+  return c;
+}
+
+inline void grouped_grad_w_oracle(const Arrays& in, Arrays& out, const Attrs&) {
+  const int64_t e = in[0].depth(), f = in[2].depth();
+  each_row(in, out, [&](int64_t r, int64_t expert) {
+    for (int64_t i = 0; i < e; ++i)
+      for (int64_t j = 0; j < f; ++j)
+        out[0][(expert * e + i) * f + j] += in[0][r * e + i] * in[2][r * f + j];
+  });
+}
+
+inline OpCase grouped_grad_w_case(const std::string& name, const Packing& p, int64_t e, int64_t f) {
+  OpCase c = grouped_case(name, p, e, f);
+  c.name = "grouped_matmul_grad_w/" + name;
+  c.kernel = grouped_matmul_grad_w_cpu;
+  c.inputs.back() = p.packed(f);
+  c.outputs = {result({p.experts, e, f})};
+  c.oracle = grouped_grad_w_oracle;
+  c.adds = {0};
+  c.grads = {};
   return c;
 }
 
