@@ -137,7 +137,7 @@ std::string ServerMetrics::text(const serving::EngineState& engine, int64_t conn
   };
   out += metric("cache_bytes", "gauge", "Memory of keys and values.",
                 bytes("limit", engine.memory_limit) + bytes("reserved", engine.memory_reserved) +
-                    bytes("used", engine.memory_used));
+                    bytes("used", engine.memory_used) + bytes("assistant", engine.draft_memory));
   out += single("connections", "gauge", "Open connections.", connections);
   out += single("resident_bytes", "gauge", "Memory of the process.", resident_bytes());
   return out;

@@ -82,6 +82,7 @@ class NetworkDrafter final : public Drafter {
 
   std::vector<std::unique_ptr<DraftState>> start(std::span<const DraftJob> jobs) override;
   void draft(std::span<DraftRequest> requests) override;
+  int64_t cache_bytes() const override { return budget_.reserved; }
 
  private:
   /// A request and the tokens that its rows are yet to read.

@@ -36,6 +36,8 @@ class Drafter {
   /// Null for a job that it has no memory for, which goes on without drafts.
   virtual std::vector<std::unique_ptr<DraftState>> start(std::span<const DraftJob> jobs) = 0;
   virtual void draft(std::span<DraftRequest> requests) = 0;
+  /// Bytes reserved for caches of its own.
+  virtual int64_t cache_bytes() const { return 0; }
 };
 
 /// Guesses that what followed the last tokens (3, or as few as occur) where they first occurred in inputs or answer

@@ -142,6 +142,7 @@ void Engine::publish() {
   counts_.shared_inputs = inputs_.shared();
   counts_.memory_limit = budget_.limit;
   counts_.memory_reserved = counts_.memory_used = budget_.reserved;
+  if (drafter_ != nullptr) counts_.draft_memory = drafter_->cache_bytes();
   for (const auto& running : running_)
     counts_.memory_used += running->rows->bytes() - running->reserved;
   if (running_.empty()) counts_.rows = 0;

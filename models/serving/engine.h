@@ -28,6 +28,7 @@ namespace quintet::serving {
 struct EngineState {
   int64_t waiting = 0, running = 0, rows = 0;  // jobs, jobs, rows of the last step
   int64_t memory_limit = 0, memory_reserved = 0, memory_used = 0;  // bytes
+  int64_t draft_memory = 0;  // reserved for an assistant's caches, beside these
   int64_t steps = 0, row_steps = 0, encoder_tokens = 0;
   int64_t whole_rows = 0;                         // of row_steps, those whose logits the host read
   int64_t shared_inputs = 0;                      // jobs that found their inputs encoded

@@ -51,13 +51,21 @@ std::vector<Ended> answers(const TinyNetwork& network, const std::vector<Request
       .max_rows = max_rows, .page_tokens = 3, .draft_tokens = drafter == nullptr ? 0 : 4};
   serving::Engine engine(served(network, options), options, std::move(drafter));
   std::vector<Ended> ended(all.size());
+  int64_t draft_memory = 0;  // at most
   for (size_t i = 0; i < all.size(); ++i) {
     Job job = all[i].job(network.spec().vocab_size);
     watch(job, ended[i]);
+    if (state != nullptr && i == 0)
+      job.on_step = [&](const decoding::RequestDecoder&) {
+        draft_memory = std::max(draft_memory, engine.state().draft_memory);
+      };
     engine.submit(std::move(job));
   }
   engine.run_until_idle();
-  if (state != nullptr) *state = engine.state();
+  if (state != nullptr) {
+    *state = engine.state();
+    EXPECT_EQ(std::exchange(state->draft_memory, draft_memory), 0);
+  }
   return ended;
 }
 
@@ -138,6 +146,7 @@ TEST(DraftTokens, RightGuessesSaveSteps) {
   EXPECT_EQ(wrong.steps, 17);
   EXPECT_EQ(wrong.accepted_drafts, 0);
   answers(*network, long_answer(), same_network(*network), &itself);
+  EXPECT_GE(itself.draft_memory, page_bytes(*network, 2));
   EXPECT_EQ(itself.accepted_drafts, 13);
 }
 
