@@ -2,6 +2,7 @@
 // logits, chunks, deep norms, faults.
 
 #include <cmath>
+#include <functional>
 
 #include "runtime/execution/tape.h"
 #include "runtime/op/op.h"
@@ -85,20 +86,20 @@ TEST_F(Pointwise, AProductAddsToAGradientInItsOwnLaunch) {
   EXPECT_EQ(x.grad().to_host().as<float>()[7], 2 * 2 * 2 * 16 * 0.25f);
 }
 
-/// Gradients of an MLP of embedded words, twice over.
-TEST_F(Pointwise, AnMlpAndAnEmbeddingAddToTheirParametersGradientsInTheirOwnLaunches) {
-  const auto make = [](DType dtype, std::vector<int64_t> shape, std::vector<std::string> axes) {
-    HostArray array(dtype, std::move(shape));
-    if (dtype == DType::i32)
-      std::ranges::fill(array.as<int32_t>(), 3);
-    else
-      std::ranges::fill(array.as<float>(), 0.25f);
-    return Tensor::from_host(array, std::move(axes));
-  };
-  const Tensor ids = make(DType::i32, {16}, {"m"}), dz = make(DType::f32, {16, 16}, {"m", "embed"});
-  std::vector<Tensor> parameters{make(DType::f32, {8, 16}, {"vocab", "embed"}),
-                                 make(DType::f32, {16, 16}, {"embed", "mlp"}),
-                                 make(DType::f32, {16, 16}, {"mlp", "embed"})};
+Tensor filled(DType dtype, std::vector<int64_t> shape, std::vector<std::string> axes) {
+  HostArray array(dtype, std::move(shape));
+  if (dtype == DType::i32)
+    std::ranges::fill(array.as<int32_t>(), 3);
+  else
+    std::ranges::fill(array.as<float>(), 0.25f);
+  return Tensor::from_host(array, std::move(axes));
+}
+
+/// The launches of two passes backward from the result of `forward` (its gradient: `dz`), of which the second doubles
+/// the parameters' gradients.
+std::pair<int64_t, int64_t> launches_of_two_passes(std::vector<Tensor>& parameters,
+                                                   const std::function<Tensor()>& forward,
+                                                   const Tensor& dz) {
   for (Tensor& parameter : parameters) parameter.set_needs_grad(true);
   std::vector<int64_t> launches;
   std::vector<std::vector<float>> gradients;
@@ -107,20 +108,49 @@ TEST_F(Pointwise, AnMlpAndAnEmbeddingAddToTheirParametersGradientsInTheirOwnLaun
     Tensor z;
     {
       Tape::Recording recording(tape);
-      z = ops::mlp(ops::embed(ids, parameters[0]), parameters[1], {}, parameters[2], {"relu"}, {});
+      z = forward();
     }
-    const int64_t before = device().counters().read().launches;
+    const int64_t before = Device::current().counters().read().launches;
     tape.backward({z}, {dz});
-    launches.push_back(device().counters().read().launches - before);
+    launches.push_back(Device::current().counters().read().launches - before);
     for (const Tensor& parameter : parameters) {
       const HostArray gradient = parameter.grad().to_host();
       gradients.emplace_back(gradient.as<float>().begin(), gradient.as<float>().end());
     }
   }
-  EXPECT_EQ(launches[0], launches[1] + 1);  // which filled the table's gradient with 0
   for (size_t i = 0; i < parameters.size(); ++i)
     for (size_t j = 0; j < gradients[i].size(); ++j)
       EXPECT_FLOAT_EQ(gradients[parameters.size() + i][j], 2 * gradients[i][j]);
+  return {launches[0], launches[1]};
+}
+
+TEST_F(Pointwise, AnMlpAndAnEmbeddingAddToTheirParametersGradientsInTheirOwnLaunches) {
+  const Tensor ids = filled(DType::i32, {16}, {"m"});
+  std::vector<Tensor> p{filled(DType::f32, {8, 16}, {"vocab", "embed"}),
+                        filled(DType::f32, {16, 16}, {"embed", "mlp"}),
+                        filled(DType::f32, {16, 16}, {"mlp", "embed"})};
+  const auto [first, second] = launches_of_two_passes(
+      p, [&] { return ops::mlp(ops::embed(ids, p[0]), p[1], {}, p[2], {"relu"}, {}); },
+      filled(DType::f32, {16, 16}, {"m", "embed"}));
+  EXPECT_EQ(first, second + 1);  // which filled the table's gradient with 0
+}
+
+TEST_F(Pointwise, ExpertsAddToTheirParametersGradientsInTheirOwnLaunches) {
+  HostArray bounds(DType::i32, {1, 3});
+  bounds.as<int32_t>()[1] = 9, bounds.as<int32_t>()[2] = 16;
+  const Tensor offsets = Tensor::from_host(bounds, {"batch", "bounds"});
+  const Tensor x = filled(DType::f32, {1, 16, 16}, {"batch", "rows", "embed"});
+  std::vector<Tensor> p{filled(DType::f32, {2, 16, 16}, {"expert", "embed", "mlp"}),
+                        filled(DType::f32, {2, 16, 16}, {"expert", "embed", "mlp"}),
+                        filled(DType::f32, {2, 16, 16}, {"expert", "mlp", "embed"})};
+  const auto [first, second] = launches_of_two_passes(
+      p,
+      [&] {
+        return ops::grouped_matmul(ops::experts_in(x, offsets, p[0], p[1], {"relu", "linear"}),
+                                   offsets, p[2]);
+      },
+      filled(DType::f32, {1, 16, 16}, {"batch", "rows", "embed"}));
+  EXPECT_EQ(first, second);
 }
 
 TEST_F(Pointwise, FillsAndAccumulates) {
