@@ -105,14 +105,23 @@ Metrics metrics_of(const HostArrays& batch, Rows rows, const CountedFeatures& fe
   return metrics;
 }
 
-/// Adds the routers' losses and metrics of T5X's contrib.moe.
-void add_routings(Metrics& metrics, const BaseModel::RouterLosses& losses,
-                  const std::vector<LayerRouting>& routings) {
-  const double auxiliary = losses.auxiliary.item(), z = losses.z.item();
+double number(const HostArray& scalar) { return static_cast<double>(scalar.as<float>()[0]); }
+
+/// What the metrics of routers read: their losses, then the counts of each layer.
+Tensors routing_reads(const BaseModel::RouterLosses& losses,
+                      const std::vector<LayerRouting>& routings) {
+  Tensors reads{losses.auxiliary, losses.z};
+  for (const LayerRouting& routing : routings) reads.push_back(routing.counts);
+  return reads;
+}
+
+/// Adds the routers' losses and metrics of T5X's contrib.moe, of the values of routing_reads().
+void add_routings(Metrics& metrics, std::span<const HostArray> values) {
+  const double auxiliary = number(values[0]), z = number(values[1]);
   for (const char* name :
        {"loss", "loss_per_nonpadding_target_token", "loss_per_all_target_tokens"})
     metrics.at(name).total += auxiliary + z;
-  const RoutingMetrics routing = routing_metrics(routings);
+  const RoutingMetrics routing = routing_metrics(values.subspan(2));
   for (const auto& [name, value] :
        {std::pair<const char*, double>{"auxiliary_loss", auxiliary},
         {"router_z_loss", z},
@@ -170,10 +179,12 @@ LossOutput BaseModel::loss_of(const TargetOutput& of, const HostArrays& batch, R
        .tied = logits.tied});
   // The metrics may outlive the model.
   LossOutput output{
-      result.loss, [rows, result, counted = counted_features(batch),
-                    factor = options_.loss_normalizing_factor](const HostArrays& from) {
+      result.loss,
+      {result.loss, result.z_loss, result.correct},
+      [rows, counted = counted_features(batch), factor = options_.loss_normalizing_factor](
+          const HostArrays& from, std::span<const HostArray> values) {
         return metrics_of(from, rows, counted, factor,
-                          {result.loss.item(), result.z_loss.item(), result.correct.item()});
+                          {number(values[0]), number(values[1]), number(values[2])});
       }};
   if (of.routings.empty()) return output;
   return with_routings(std::move(output), of.routings, train);
@@ -193,10 +204,16 @@ LossOutput BaseModel::with_routings(LossOutput output, const std::vector<LayerRo
                                     bool train) const {
   const RouterLosses losses = router_losses(routings);
   output.loss = ops::add(output.loss, ops::add(losses.auxiliary, losses.z));
-  output.metrics = [=, base = output.metrics](const HostArrays& batch) {
-    Metrics metrics = base(batch);
-    add_routings(metrics, losses, routings);
-    if (train) metrics.merge(load_metrics(routings));
+  const Tensors more = routing_reads(losses, routings);
+  const size_t own = output.reads.size(), routers = more.size();
+  output.reads.insert(output.reads.end(), more.begin(), more.end());
+  if (train)
+    for (const LayerRouting& routing : routings) output.reads.push_back(routing.load);
+  output.metrics = [=, base = output.metrics](const HostArrays& batch,
+                                              std::span<const HostArray> values) {
+    Metrics metrics = base(batch, values.first(own));
+    add_routings(metrics, values.subspan(own, routers));
+    if (train) metrics.merge(load_metrics(values.subspan(own + routers)));
     return metrics;
   };
   return output;
@@ -222,12 +239,12 @@ Metrics BaseModel::eval_fn(const HostArrays& batch) const {
   Tape::Recording paused(nullptr);
   HostArrays counted = batch;
   agree(&counted, 1, {});
-  return loss_fn(counted, Rows::all(batch), {}).metrics(counted);
+  return quintet::metrics_of(loss_fn(counted, Rows::all(batch), {}), counted);
 }
 
 Metrics BaseModel::eval_fn(const HostArrays& batch, const TargetOutput& output) const {
   Tape::Recording paused(nullptr);
-  return loss_of(output, batch, Rows::all(batch), false).metrics(batch);
+  return quintet::metrics_of(loss_of(output, batch, Rows::all(batch), false), batch);
 }
 
 Metrics BaseModel::eval_fn(
@@ -237,7 +254,9 @@ Metrics BaseModel::eval_fn(
   const HostArray weights = scaled_weights(batch, options_.loss_normalizing_factor);
   const LossSums sums = sums_of(weights.as<float>());
   Metrics metrics = base_metrics(batch, Rows::all(batch), sums);
-  if (!sums.routings.empty()) add_routings(metrics, router_losses(sums.routings), sums.routings);
+  if (!sums.routings.empty())
+    add_routings(metrics,
+                 read_together(routing_reads(router_losses(sums.routings), sums.routings)));
   return metrics;
 }
 

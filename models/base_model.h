@@ -11,8 +11,8 @@
 
 #include "models/loss_weights.h"
 #include "models/network.h"
-#include "runtime/metrics/metric.h"
 #include "runtime/trainer/batch_rows.h"
+#include "runtime/trainer/loss_output.h"
 
 namespace quintet {
 
@@ -38,13 +38,6 @@ struct TargetOutput {
   Tensor hidden;  // of the decoder's last norm: [batch, length, embed]
   Projection projection;
   std::vector<LayerRouting> routings = {};  // of its sparse layers
-};
-
-struct LossOutput {
-  Tensor loss;  // scalar; summed over the rows, divided by the whole batch's factor
-  /// T5X's compute_base_metrics, of the batch the loss was taken of: a step that is recorded once is
-  /// repeated with others. Waits for the device: ask after the backward pass is queued.
-  std::function<Metrics(const HostArrays& batch)> metrics;
 };
 
 class BaseModel {

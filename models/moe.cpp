@@ -214,26 +214,24 @@ Tensor MoeLayer::operator()(const Tensor& x, const Context& context, LayerRoutin
   return ops::combine(h, routed);  // [batch, length, embed]
 }
 
-RoutingMetrics routing_metrics(const std::vector<LayerRouting>& layers) {
+RoutingMetrics routing_metrics(std::span<const HostArray> counts) {
   RoutingMetrics mean;
-  for (const LayerRouting& layer : layers) {
-    const HostArray counts = layer.counts.to_host();
-    const auto at = [&](size_t i) { return static_cast<double>(counts.as<float>()[i]); };
+  for (const HostArray& layer : counts) {
+    const auto at = [&](size_t i) { return static_cast<double>(layer.as<float>()[i]); };
     mean.fraction_tokens_left_behind += 1 - ratio(at(0), at(3));
     mean.expert_usage += ratio(at(1), at(4));
     mean.router_confidence += ratio(at(2), at(1));
   }
-  const double count = std::max<double>(1, static_cast<double>(layers.size()));
+  const double count = std::max<double>(1, static_cast<double>(counts.size()));
   return {mean.fraction_tokens_left_behind / count, mean.expert_usage / count,
           mean.router_confidence / count};
 }
 
-Metrics load_metrics(const std::vector<LayerRouting>& layers) {
+Metrics load_metrics(std::span<const HostArray> loads) {
   Metrics metrics;
-  for (size_t i = 0; i < layers.size(); ++i) {
+  for (size_t i = 0; i < loads.size(); ++i) {
     const std::string layer = fmt::format("experts/load/layer_{}/", i);
-    const HostArray array = layers[i].load.to_host();
-    const std::span<const float> load = array.as<float>();
+    const std::span<const float> load = loads[i].as<float>();
     double share = 0;
     for (const float served : load) share += static_cast<double>(served);
     share /= static_cast<double>(load.size());

@@ -5,6 +5,8 @@
 //   MoeLayer layer(scope / "mlp", config, moe);
 //   Tensor y = layer(x, context, &routing);     // routing: its losses and who went where
 
+#include <span>
+
 #include "models/layers.h"
 #include "runtime/metrics/metric.h"
 
@@ -112,15 +114,15 @@ class MoeLayer {
 };
 
 /// Metrics of flaxformer's layers, means over layers, by their names below "experts/"; the losses
-/// are not multiplied by any factor. Waits for the device.
+/// are not multiplied by any factor. `counts`: LayerRouting's.
 struct RoutingMetrics {
   double fraction_tokens_left_behind = 0, expert_usage = 0, router_confidence = 0;
 };
-RoutingMetrics routing_metrics(const std::vector<LayerRouting>& layers);
+RoutingMetrics routing_metrics(std::span<const HostArray> counts);
 /// Load balance of each sparse layer, in the order in which they run: "experts/load/layer_0/most" and
 /// "least", choices served by the busiest and the idlest expert, of up to kNamedExperts experts also
 /// each one's ("expert_00"); all over those of an even share.
-Metrics load_metrics(const std::vector<LayerRouting>& layers);
+Metrics load_metrics(std::span<const HostArray> loads);
 inline constexpr int64_t kNamedExperts = 64;
 
 }  // namespace quintet

@@ -31,8 +31,7 @@ int run_bench_train(std::span<char* const> args) {
   if (packs) options.batch = batch.at("decoder_target_tokens").shape[0];
   Trainer trainer(
       [&model](const HostArrays& features, int64_t begin, int64_t end, Key key) {
-        LossOutput out = model.loss_fn(features, {begin, end}, {.train = true, .dropout_key = key});
-        return StepLoss{std::move(out.loss), std::move(out.metrics)};
+        return model.loss_fn(features, {begin, end}, {.train = true, .dropout_key = key});
       },
       model.parameters(),
       options.optimizer == "adafactor" ? adafactor() : optax_optimizer(adamw(kRate)),

@@ -150,8 +150,7 @@ int64_t microbatches_of(const LayoutCase& what, const ModelAndOptimizer& trained
 
 LossFunction loss_of(const BaseModel& model) {
   return [&model](const HostArrays& features, int64_t begin, int64_t end, Key key) {
-    LossOutput out = model.loss_fn(features, {begin, end}, {.train = true, .dropout_key = key});
-    return StepLoss{std::move(out.loss), std::move(out.metrics)};
+    return model.loss_fn(features, {begin, end}, {.train = true, .dropout_key = key});
   };
 }
 

@@ -50,7 +50,7 @@ void run_step(const LayoutCase& what, StepLog& log) {
   }
   const LossFunction loss = [&](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
     log.section("forward");
-    StepLoss result = loss_of(model)(batch, begin, end, key);
+    LossOutput result = loss_of(model)(batch, begin, end, key);
     log.section("backward");
     return result;
   };

@@ -22,9 +22,8 @@ namespace {
 
 LossFunction loss_function(const BaseModel& model, bool t5x_dropout) {
   return [&model, t5x_dropout](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
-    LossOutput out = model.loss_fn(batch, {begin, end},
-                                   {.train = true, .dropout_key = key, .t5x_dropout = t5x_dropout});
-    return StepLoss{std::move(out.loss), std::move(out.metrics)};
+    return model.loss_fn(batch, {begin, end},
+                         {.train = true, .dropout_key = key, .t5x_dropout = t5x_dropout});
   };
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <numeric>
 
@@ -159,17 +160,20 @@ GradientCheck check_on_cpu(std::span<const ParamSlot> params, const GradientChec
 
 GradientCheck check_gradients(std::span<const ParamSlot> params,
                               const GradientCheckOptions& options) {
-  return Device::current().is_cpu() ? check_on_cpu(params, options)
-                                    : QueuedCheck(params, options).read();
+  if (Device::current().is_cpu()) return check_on_cpu(params, options);
+  const QueuedCheck queued(params, options);
+  return queued.check(queued.summary().to_host());
 }
 
 struct QueuedCheck::Impl {
   Device& device;
   std::vector<ParamSlot> params;
   GradientCheckOptions options;
-  Buffer memory{};
-  GradientSummary* summary = nullptr;
-  UpdateControl* control = nullptr;
+  Tensor summary = Tensor({{{"bytes", sizeof(GradientSummary)}}, DType::u8});
+  Buffer control = device.memory().allocate(sizeof(UpdateControl));
+
+  GradientSummary* on_device() const { return reinterpret_cast<GradientSummary*>(summary.raw()); }
+  UpdateControl* decision() const { return reinterpret_cast<UpdateControl*>(control.get()); }
 };
 
 QueuedCheck::QueuedCheck(std::span<const ParamSlot> params, const GradientCheckOptions& options)
@@ -178,25 +182,24 @@ QueuedCheck::QueuedCheck(std::span<const ParamSlot> params, const GradientCheckO
   Device& device = impl_->device;
   const TotalOverRanks ranks(params, options.reducer);
   const DeviceSquares of_rank(device, params, [&](size_t i) { return ranks.counts(i); });
-  impl_->memory = device.memory().allocate(sizeof(GradientSummary) + sizeof(UpdateControl));
-  impl_->summary = reinterpret_cast<GradientSummary*>(impl_->memory.get());
-  impl_->control = reinterpret_cast<UpdateControl*>(impl_->summary + 1);
   device.kernels().summarize_gradients(of_rank.squares(), options.marks, std::ssize(params),
-                                       impl_->summary, device.stream());
-  ranks.sum_on_device(impl_->summary->squares);
-  device.kernels().decide_update(squares(), 0, nullptr, impl_->control, device.stream());
+                                       impl_->on_device(), device.stream());
+  ranks.sum_on_device(impl_->on_device()->squares);
+  device.kernels().decide_update(squares(), 0, nullptr, impl_->decision(), device.stream());
 }
 QueuedCheck::~QueuedCheck() = default;
 QueuedCheck::QueuedCheck(QueuedCheck&&) noexcept = default;
 QueuedCheck& QueuedCheck::operator=(QueuedCheck&&) noexcept = default;
 
-const double* QueuedCheck::squares() const { return &impl_->summary->squares; }
-const UpdateControl* QueuedCheck::control() const { return impl_->control; }
+const double* QueuedCheck::squares() const { return &impl_->on_device()->squares; }
+const UpdateControl* QueuedCheck::control() const { return impl_->decision(); }
+const Tensor& QueuedCheck::summary() const { return impl_->summary; }
 
-GradientCheck QueuedCheck::read() const {
-  const auto& [device, params, options, memory, summary_on, control] = *impl_;
+GradientCheck QueuedCheck::check(const HostArray& of_device) const {
+  const auto& [device, params, options, on_device, control] = *impl_;
   GradientSummary summary;
-  device.copy_out(&summary, summary_on, sizeof summary);
+  QT_ASSERT(of_device.bytes.size() == sizeof summary);
+  std::memcpy(&summary, of_device.bytes.data(), sizeof summary);
   GradientCheck check;
   check.norm = std::sqrt(summary.squares);
   check.all_finite = std::isfinite(summary.squares);

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "runtime/optim/optimizer.h"
+#include "runtime/tensor/tensor.h"
 
 namespace quintet {
 
@@ -34,6 +35,9 @@ GradientCheck check_gradients(std::span<const ParamSlot> params,
 
 /// The same check on a GPU in two halves: queued, for an update that reads it in the device's memory, and
 /// read by the host when the update is queued. Gradients must stay until then, unless they are finite.
+///
+///   const QueuedCheck queued(slots);
+///   const GradientCheck check = queued.check(queued.summary().to_host());
 class QueuedCheck {
  public:
   explicit QueuedCheck(std::span<const ParamSlot> params, const GradientCheckOptions& options = {});
@@ -44,8 +48,9 @@ class QueuedCheck {
   /// to be skipped.
   const double* squares() const;
   const UpdateControl* control() const;
-  /// Waits for the device.
-  GradientCheck read() const;
+  /// In the device's memory; what check() is given of it, which waits for the device only where more is to be read.
+  const Tensor& summary() const;
+  GradientCheck check(const HostArray& summary) const;
 
  private:
   struct Impl;

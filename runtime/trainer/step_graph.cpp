@@ -22,15 +22,6 @@ bool is_watched() {
   return context.profile != nullptr || context.clock != nullptr || context.log != nullptr;
 }
 
-/// Asked for when the step is queued; `batch` must stay until then.
-std::function<Metrics()> metrics_of(std::vector<StepLoss> losses, const HostArrays& batch) {
-  return [losses = std::move(losses), &batch] {
-    Metrics metrics;
-    for (const StepLoss& loss : losses) merge_microbatch(metrics, loss.metrics(batch));
-    return metrics;
-  };
-}
-
 /// Those of the mesh of this thread; nullptr where there is none.
 std::unique_ptr<RecordedCollectives> record_collectives() {
   const Sharding* sharding = ExecutionContext::current().sharding;
@@ -69,7 +60,7 @@ struct StepGraph::Recorded {
   StepFeeds feeds;
   std::unique_ptr<RecordedCollectives> collectives;  // on a mesh
   std::unique_ptr<Recording> recording;
-  std::vector<StepLoss> losses;
+  std::vector<LossOutput> losses;
   std::vector<Tensor> gradients;  // of the parameters, in their order
 };
 
@@ -79,10 +70,10 @@ StepGraph::~StepGraph() = default;
 
 void StepGraph::forget() { recorded_.reset(); }
 
-std::function<Metrics()> StepGraph::run_now(const HostArrays& batch, Key key) const {
-  std::vector<StepLoss> losses;
-  work_(batch, key, [&](const StepLoss& loss) { losses.push_back(loss); });
-  return metrics_of(std::move(losses), batch);
+std::vector<LossOutput> StepGraph::run_now(const HostArrays& batch, Key key) const {
+  std::vector<LossOutput> losses;
+  work_(batch, key, [&](const LossOutput& loss) { losses.push_back(loss); });
+  return losses;
 }
 
 /// All that a recording takes for granted.
@@ -104,7 +95,7 @@ void StepGraph::record(const HostArrays& batch, Key key) {
     recorded->recording = Device::current().record([&] {
       const StepKeys::Recording keys(recorded->keys);
       const StepFeeds::Recording feeds(recorded->feeds);
-      work_(batch, key, [&](const StepLoss& loss) { recorded->losses.push_back(loss); });
+      work_(batch, key, [&](const LossOutput& loss) { recorded->losses.push_back(loss); });
       if (recorded->collectives != nullptr) recorded->collectives->close();
     });
     for (const ParamInfo& info : parameters_.all())
@@ -119,7 +110,7 @@ void StepGraph::record(const HostArrays& batch, Key key) {
   for (const ParamInfo& info : parameters_.all()) info.used().set_grad({});
 }
 
-std::function<Metrics()> StepGraph::run(const HostArrays& batch, Key key) {
+std::vector<LossOutput> StepGraph::run(const HostArrays& batch, Key key) {
   launched_ = false;
   if (!may_record_ || is_watched()) return run_now(batch, key);
   std::string shape = shape_of(batch);
@@ -136,7 +127,7 @@ std::function<Metrics()> StepGraph::run(const HostArrays& batch, Key key) {
   launched_ = true;
   size_t i = 0;
   for (const ParamInfo& info : parameters_.all()) info.used().set_grad(recorded_->gradients[i++]);
-  return metrics_of(recorded_->losses, batch);
+  return recorded_->losses;
 }
 
 }  // namespace quintet

@@ -8,37 +8,30 @@
 // whose numbers depend on the gradients' norm.
 //
 //   StepGraph graph(parameters, work);
-//   const auto metrics = graph.run(batch, key);   // gradients lie with the parameters
-//   log(metrics());
+//   const auto losses = graph.run(batch, key);   // gradients lie with the parameters
 
 #include <functional>
 #include <memory>
 #include <string>
 
-#include "runtime/metrics/metric.h"
 #include "runtime/tensor/parameters.h"
+#include "runtime/trainer/loss_output.h"
 
 namespace quintet {
-
-struct StepLoss {
-  Tensor loss;  // scalar; losses of all microbatches add up to the batch's
-  /// Asked for after the backward pass, with the batch that the step was run with.
-  std::function<Metrics(const HostArrays& batch)> metrics;
-};
 
 class StepGraph {
  public:
   /// Computes the gradients of a batch, with dropout by `key`, and hands over the loss of each
   /// microbatch after its backward pass.
   using Work = std::function<void(const HostArrays& batch, Key key,
-                                  const std::function<void(const StepLoss&)>& done)>;
+                                  const std::function<void(const LossOutput&)>& done)>;
   StepGraph(Parameters& parameters, Work work, bool may_record);
   ~StepGraph();
 
   /// Runs the work, or launches its recording. A step is recorded when it is like the one before it.
   /// Work that cannot be recorded is run each time; why is said once, on stderr, by one rank.
-  /// What is returned waits for the device and gives the metrics; `batch` must stay until then.
-  std::function<Metrics()> run(const HostArrays& batch, Key key);
+  /// The losses of the microbatches: of a recording the same tensors each time.
+  std::vector<LossOutput> run(const HostArrays& batch, Key key);
   /// Gives a recording's memory back; the next step like the last one is recorded again.
   void forget();
   /// Whether the last step was the launch of a recording.
@@ -46,7 +39,7 @@ class StepGraph {
 
  private:
   struct Recorded;
-  std::function<Metrics()> run_now(const HostArrays& batch, Key key) const;
+  std::vector<LossOutput> run_now(const HostArrays& batch, Key key) const;
   std::string shape_of(const HostArrays& batch) const;
   void record(const HostArrays& batch, Key key);
 

@@ -119,7 +119,7 @@ Trainer::Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimiz
       graph_(
           parameters,
           [this](const HostArrays& batch, Key step_key,
-                 const std::function<void(const StepLoss&)>& done) {
+                 const std::function<void(const LossOutput&)>& done) {
             gather_cache_.begin_step(options_.interleave ? 2 : 1);
             if (const auto clip = optimizer_->example_clip())
               sum_clipped_gradients(batch, step_key, *clip, done);
@@ -157,15 +157,15 @@ std::vector<ParamSlot> Trainer::slots() const {
 }
 
 void Trainer::compute_gradients(const HostArrays& batch, Key key,
-                                const std::function<void(const StepLoss&)>& done) {
+                                const std::function<void(const LossOutput&)>& done) {
   const int64_t rows = batch_rows(batch), parts = std::max<int64_t>(options_.num_microbatches, 1);
   QT_CHECK(rows % parts == 0, "num_microbatches {} does not divide the batch of {} rows", parts,
            rows);
   const int64_t together = options_.interleave ? 2 : 1;
   const bool once = options_.reduction == GradientReduction::step;
-  std::vector<StepLoss> losses(static_cast<size_t>(together));
+  std::vector<LossOutput> losses(static_cast<size_t>(together));
   const auto run = [&](int64_t part, GradientBuckets& buckets) {
-    StepLoss& step = losses[static_cast<size_t>(part % together)];
+    LossOutput& step = losses[static_cast<size_t>(part % together)];
     Tape tape;
     {
       Tape::Recording recording(tape);
@@ -183,7 +183,7 @@ void Trainer::compute_gradients(const HostArrays& batch, Key key,
     else
       run(part, buckets);
     of_part.finish();
-    for (const StepLoss& step : losses) done(step);
+    for (const LossOutput& step : losses) done(step);
   }
   of_step.finish();
   scale_gradients();
@@ -191,7 +191,7 @@ void Trainer::compute_gradients(const HostArrays& batch, Key key,
 
 /// Of each example of all ranks one after the other: on a mesh the ranks of other data shards take part with gradients of 0.
 void Trainer::sum_clipped_gradients(const HostArrays& batch, Key key, double clip,
-                                    const std::function<void(const StepLoss&)>& done) {
+                                    const std::function<void(const LossOutput&)>& done) {
   QT_CHECK(options_.num_microbatches == batch_rows(batch),
            "trainer.Trainer.num_microbatches: the optimizer clips the gradient of each example, so "
            "that each is a "
@@ -205,7 +205,7 @@ void Trainer::sum_clipped_gradients(const HostArrays& batch, Key key, double cli
     const int64_t row = example / shards;
     GradientBuckets buckets(1, layers_, options_.reduction_dtype);
     Tape tape;
-    StepLoss step;
+    LossOutput step;
     {
       Tape::Recording recording(tape);
       step = loss_(batch, row, row + 1, key);
@@ -242,13 +242,13 @@ ExecutionContext Trainer::context() {
   return context;
 }
 
-std::function<Metrics()> Trainer::take_gradients(const HostArrays& batch) {
+std::vector<LossOutput> Trainer::take_gradients(const HostArrays& batch) {
   Key key = fold_in(key_, static_cast<uint32_t>(step_));
   // T5X splits the key before each microbatch, but of the same key: its loop does not carry the other half on.
   if (options_.t5x_dropout && options_.num_microbatches > 1) key = split_at(key, 1);
-  auto metrics = graph_.run(batch, key);
+  auto losses = graph_.run(batch, key);
   if (StepLog* log = ExecutionContext::current().log) log->section("gradient check and optimizer");
-  return metrics;
+  return losses;
 }
 
 void Trainer::drop_gradients() {
@@ -289,9 +289,9 @@ GradientCheck Trainer::update_if_finite(UpdateArgs args, const GradientCheckOpti
 }
 
 /// On a GPU: the update is queued behind the check and reads there whether it is to do something.
-GradientCheck Trainer::queue_update(UpdateArgs args, const GradientCheckOptions& options) {
+QueuedCheck Trainer::queue_update(UpdateArgs args, const GradientCheckOptions& options) {
   const std::vector<ParamSlot> params = slots();
-  const QueuedCheck queued = [&] {
+  QueuedCheck queued = [&] {
     ProfileScope scope("check_gradients", parameters_.elements() * 4);
     return QueuedCheck(params, options);
   }();
@@ -302,15 +302,13 @@ GradientCheck Trainer::queue_update(UpdateArgs args, const GradientCheckOptions&
     ProfileScope scope("optimizer", parameters_.elements() * 4);
     optimizer_->update(args, params);
   }
-  GradientCheck check = queued.read();
-  if (!check.all_finite && !optimizer_->takes_not_finite()) optimizer_->take_back();
-  return check;
+  return queued;
 }
 
 StepResult Trainer::train(const HostArrays& batch) {
   const ContextScope in_context(context());
   MeshReducer reducer;
-  const auto metrics = take_gradients(batch);
+  const std::vector<LossOutput> losses = take_gradients(batch);
   const int64_t updates = step_ - skipped_;
   const float rate = options_.learning_rate ? options_.learning_rate(updates) : 0.0f;
   const UpdateArgs args{.step = updates,
@@ -322,9 +320,20 @@ StepResult Trainer::train(const HostArrays& batch) {
   Metrics weights;
   device_.order_after_side_copies();  // of what the update changes
   const bool on_host = device_.is_cpu() || options_.weight_metrics || options_.optimizer_offload;
-  const GradientCheck check =
-      on_host ? update_if_finite(args, options, weights) : queue_update(args, options);
-  StepResult result{.metrics = metrics(),
+  GradientCheck check;
+  Tensors reads = reads_of(losses);
+  std::vector<HostArray> values;
+  if (on_host) {
+    check = update_if_finite(args, options, weights);
+    values = read_together(reads);
+  } else {  // the host waits once
+    const QueuedCheck queued = queue_update(args, options);
+    reads.push_back(queued.summary());
+    values = read_together(reads);
+    check = queued.check(values.back());
+    if (!check.all_finite && !optimizer_->takes_not_finite()) optimizer_->take_back();
+  }
+  StepResult result{.metrics = metrics_of(losses, batch, values),
                     .skipped = !check.all_finite && !optimizer_->takes_not_finite(),
                     .first_bad = check.first_bad,
                     .ruined = check.first_marked};

@@ -24,7 +24,7 @@ namespace quintet {
 /// Loss of rows [begin, end) of this rank's rows of a batch; dropout follows `key` and the rows' places
 /// in the batch.
 using LossFunction =
-    std::function<StepLoss(const HostArrays& batch, int64_t begin, int64_t end, Key key)>;
+    std::function<LossOutput(const HostArrays& batch, int64_t begin, int64_t end, Key key)>;
 
 /// When gradients are summed over ranks: after every microbatch, in T5X's order, or once a step, the sum of
 /// a rank's own, which takes room for whole gradients.
@@ -101,15 +101,15 @@ class Trainer {
 
  private:
   ExecutionContext context();  // of a step: the thread's, with what is this trainer's own
-  std::function<Metrics()> take_gradients(const HostArrays& batch);
+  std::vector<LossOutput> take_gradients(const HostArrays& batch);
   GradientCheck update_if_finite(UpdateArgs args, const GradientCheckOptions& options,
                                  Metrics& weights);
-  GradientCheck queue_update(UpdateArgs args, const GradientCheckOptions& options);
+  QueuedCheck queue_update(UpdateArgs args, const GradientCheckOptions& options);
   void drop_gradients();
   void compute_gradients(const HostArrays& batch, Key key,
-                         const std::function<void(const StepLoss&)>& done);
+                         const std::function<void(const LossOutput&)>& done);
   void sum_clipped_gradients(const HostArrays& batch, Key key, double clip,
-                             const std::function<void(const StepLoss&)>& done);
+                             const std::function<void(const LossOutput&)>& done);
   void scale_gradients();
   std::vector<ParamSlot> slots() const;
 

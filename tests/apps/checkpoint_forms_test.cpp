@@ -52,8 +52,7 @@ std::vector<double> next_losses(const CheckpointReader& checkpoint, const Json& 
   model->parameters().allocate();
   Trainer trainer(
       [&](const HostArrays& rows, int64_t begin, int64_t end, Key key) {
-        LossOutput out = model->loss_fn(rows, {begin, end}, {.train = true, .dropout_key = key});
-        return StepLoss{out.loss, out.metrics};
+        return model->loss_fn(rows, {begin, end}, {.train = true, .dropout_key = key});
       },
       model->parameters(), adafactor(options), training, Key{});
   load_arrays(checkpoint, trainer);

@@ -37,9 +37,7 @@ class DeviceSnapshots : public ::testing::Test {
     model_->parameters().initialize(key_from_seed(3));
     trainer_ = std::make_unique<Trainer>(
         [this](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
-          LossOutput out =
-              model_->loss_fn(batch, {begin, end}, {.train = true, .dropout_key = key});
-          return StepLoss{std::move(out.loss), std::move(out.metrics)};
+          return model_->loss_fn(batch, {begin, end}, {.train = true, .dropout_key = key});
         },
         model_->parameters(), optax_optimizer(adamw(1e-2)), TrainerOptions{}, key_from_seed(1));
     step();

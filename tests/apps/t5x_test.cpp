@@ -39,8 +39,7 @@ TEST(T5xCheckpoint, TrainingGoesOnAsT5xs) {
     model->parameters().initialize(Key{});
     Trainer trainer(
         [&](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
-          LossOutput out = model->loss_fn(batch, {begin, end}, {.train = true, .dropout_key = key});
-          return StepLoss{out.loss, out.metrics};
+          return model->loss_fn(batch, {begin, end}, {.train = true, .dropout_key = key});
         },
         model->parameters(), optimizer_of(expected["optimizer"].as_string(), learning_rate),
         TrainerOptions{.learning_rate = constant_schedule(learning_rate)}, Key{});

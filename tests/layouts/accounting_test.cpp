@@ -49,11 +49,12 @@ Held hold() {
   Held held;
   const LossFunction loss = loss_of(*model);
   const auto with_gradients = [&](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
-    StepLoss step = loss(batch, begin, end, key);
-    step.metrics = [&, metrics = step.metrics](const HostArrays& of) {
+    LossOutput step = loss(batch, begin, end, key);
+    step.metrics = [&, metrics = step.metrics](const HostArrays& of,
+                                               std::span<const HostArray> values) {
       for (const ParamInfo& info : model->parameters().all())
         held.gradients[info.name] = info.value.grad().bytes();
-      return metrics(of);
+      return metrics(of, values);
     };
     return step;
   };
@@ -119,7 +120,7 @@ INSTANTIATE_TEST_SUITE_P(Meshes, Accounting,
 void run_gradients(const Training& training, BaseModel& model, DType travels = DType::f32) {
   const HostArrays batch = local_rows(make_batch(training, 0));
   Tape tape;
-  StepLoss step;
+  LossOutput step;
   {
     const Tape::Recording recording(tape);
     step = loss_of(model)(batch, 0, Rows::all(batch).end, key_from_seed(5));
@@ -515,7 +516,7 @@ int64_t saved_by_a_layer(const Partitioning* on) {
       Tape tape;
       const Tape::Recording recording(tape);
       const HostArrays batch = local_rows(make_batch(training, 0));
-      const StepLoss step = loss_of(*model)(batch, 0, Rows::all(batch).end, key_from_seed(5));
+      const LossOutput step = loss_of(*model)(batch, 0, Rows::all(batch).end, key_from_seed(5));
       if (Sharding const* s = ExecutionContext::current().sharding;
           s == nullptr || s->ranks()->rank() == 0)
         saved[static_cast<size_t>(layers - 2)] =

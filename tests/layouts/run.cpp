@@ -64,7 +64,7 @@ Result run(const Training& training) {
   {
     const HostArrays batch = local_rows(make_batch(training, 0));
     Tape tape;
-    StepLoss step;
+    LossOutput step;
     {
       const Tape::Recording recording(tape);
       step =
@@ -114,9 +114,8 @@ bool decodes_alone(const Training& training) {
 
 LossFunction loss_of(const BaseModel& model, bool t5x_dropout) {
   return [&model, t5x_dropout](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
-    LossOutput out = model.loss_fn(batch, {begin, end},
-                                   {.train = true, .dropout_key = key, .t5x_dropout = t5x_dropout});
-    return StepLoss{out.loss, out.metrics};
+    return model.loss_fn(batch, {begin, end},
+                         {.train = true, .dropout_key = key, .t5x_dropout = t5x_dropout});
   };
 }
 

@@ -135,7 +135,7 @@ TEST_F(ShardedSteps, ThatOneRankCannotRecordAreRunByAll) {
   const Partitioning layout = partitioning({2, 1}, 1, 2);
   const auto wrap = [](const LossFunction& loss, Comm& comm) -> LossFunction {
     return [&, loss](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
-      StepLoss result = loss(batch, begin, end, key);
+      LossOutput result = loss(batch, begin, end, key);
       if (comm.rank() == 1) comm.device().synchronize();
       return result;
     };

@@ -106,8 +106,7 @@ void expect_training(const OptimizerPtr& optimizer, bool has_experts) {
   model.parameters().initialize(key_from_seed(3));
   Trainer trainer(
       [&](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
-        LossOutput out = model.loss_fn(batch, {begin, end}, {.train = true, .dropout_key = key});
-        return StepLoss{std::move(out.loss), std::move(out.metrics)};
+        return model.loss_fn(batch, {begin, end}, {.train = true, .dropout_key = key});
       },
       model.parameters(), optimizer, {.learning_rate = [](int64_t) { return 0.03f; }},
       key_from_seed(1));

@@ -62,7 +62,7 @@ struct Training {
         [this](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
           LossOutput out = model.loss_fn(batch, {begin, end}, {.train = true, .dropout_key = key});
           if (spoils) out.loss = ops::scale(out.loss, std::numeric_limits<double>::infinity());
-          return StepLoss{std::move(out.loss), std::move(out.metrics)};
+          return out;
         },
         model.parameters(), optax_optimizer(adamw(1e-2)), std::move(options), key_from_seed(1));
   }

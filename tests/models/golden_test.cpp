@@ -49,7 +49,7 @@ TEST_P(ModelFixture, GivesTheSameLossesAndMetrics) {
     const LossOutput out = build(options)->loss_fn(batch_, Rows::all(batch_), {});
     const double want = loss["loss"].as_double();
     EXPECT_NEAR(out.loss.item(), want, 1e-5 * std::abs(want));
-    const Metrics metrics = out.metrics(batch_);
+    const Metrics metrics = metrics_of(out, batch_);
     for (const auto& [metric, value] : loss["metrics"].members()) {
       SCOPED_TRACE(metric);
       if (is_unsound((*meta_)["config"], metric)) continue;

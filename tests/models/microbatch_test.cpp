@@ -48,8 +48,7 @@ struct Training {
     model.parameters().initialize(key_from_seed(7));
     trainer = std::make_unique<Trainer>(
         [this](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
-          LossOutput out = model.loss_fn(batch, {begin, end}, {.train = true, .dropout_key = key});
-          return StepLoss{out.loss, out.metrics};
+          return model.loss_fn(batch, {begin, end}, {.train = true, .dropout_key = key});
         },
         model.parameters(), optax_optimizer(rule),
         TrainerOptions{.num_microbatches = microbatches, .learning_rate = {}}, key_from_seed(9));

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 
 #include "models/base_model.h"
@@ -152,7 +153,7 @@ struct Layer {
       const HostArray values = t.to_host();
       for (const float v : values.as<float>()) ASSERT_TRUE(std::isfinite(v));
     }
-    const RoutingMetrics metrics = routing_metrics({routing});
+    const RoutingMetrics metrics = routing_metrics(std::array{routing.counts.to_host()});
     EXPECT_TRUE(std::isfinite(metrics.router_confidence + metrics.expert_usage +
                               metrics.fraction_tokens_left_behind));
   }
@@ -168,7 +169,9 @@ TEST(MoeLayer, ServesWhatFitsWhenAllTokensGoToOneExpert) {
   layer.expect_finite();
   // Groups of 6 tokens (as many groups as experts): round(6 / 4) = 2 places in each.
   EXPECT_EQ(layer.load(), (std::vector<float>{0, 0, 8, 0}));
-  EXPECT_NEAR(routing_metrics({layer.routing}).fraction_tokens_left_behind, 16.0 / 24, 1e-6);
+  EXPECT_NEAR(
+      routing_metrics(std::array{layer.routing.counts.to_host()}).fraction_tokens_left_behind,
+      16.0 / 24, 1e-6);
   const HostArray idle = layer.parameters.at("expert/wo/kernel").value.grad().to_host();
   for (size_t i = 0; i < idle.as<float>().size() / 4; ++i) EXPECT_EQ(idle.as<float>()[i], 0);
 }
@@ -177,7 +180,8 @@ TEST(MoeLayer, WithoutCapacityServesEverybody) {
   const Layer layer([](MoeConfig& c) { c.dropless = true; }, all_to_two);
   layer.expect_finite();
   EXPECT_EQ(layer.load(), (std::vector<float>{0, 0, 24, 0}));
-  EXPECT_EQ(routing_metrics({layer.routing}).fraction_tokens_left_behind, 0);
+  EXPECT_EQ(routing_metrics(std::array{layer.routing.counts.to_host()}).fraction_tokens_left_behind,
+            0);
   // As much capacity as tokens drops nobody either: the same layer.
   const Layer roomy([](MoeConfig& c) { c.eval_capacity_factor = 4; }, all_to_two);
   const HostArray a = layer.y.to_host(), b = roomy.y.to_host();

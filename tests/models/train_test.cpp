@@ -46,10 +46,8 @@ class TrainFixture : public ::testing::TestWithParam<std::filesystem::path> {
     const Json parts = (*meta_)["num_microbatches"];
     trainer_ = std::make_unique<Trainer>(
         [this](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
-          LossOutput out =
-              model_->loss_fn(batch, {begin, end},
-                              {.train = true, .dropout_key = key, .t5x_dropout = has_dropout()});
-          return StepLoss{out.loss, out.metrics};
+          return model_->loss_fn(batch, {begin, end},
+                                 {.train = true, .dropout_key = key, .t5x_dropout = has_dropout()});
         },
         model_->parameters(), read_optimizer((*meta_)["optimizer"], schedule),
         TrainerOptions{.num_microbatches = parts.is_null() ? 1 : parts.as_int(),

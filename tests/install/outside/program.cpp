@@ -47,9 +47,12 @@ class WithLoss : public Model {
     const auto result = ops::cross_entropy(
         output.hidden, logits.kernel, rows_of(batch, rows, "decoder_target_tokens"),
         rows_of(batch, rows, weights), {.logit_scale = logits.logit_scale, .tied = logits.tied});
-    return {result.loss, [this, rows, result](const HostArrays& from) {
+    return {result.loss,
+            {result.loss, result.correct},
+            [this, rows](const HostArrays& from, std::span<const HostArray> values) {
               return this->base_metrics(
-                  from, rows, {.loss = result.loss.item(), .correct = result.correct.item()});
+                  from, rows,
+                  {.loss = values[0].as<float>()[0], .correct = values[1].as<float>()[0]});
             }};
   }
 
