@@ -1,7 +1,7 @@
 #pragma once
 // A model as an engine's network, and what guesses its next tokens.
 //
-//   const Drafting drafting = drafting_of(flags.drafts, model, type, options);   // takes its part of options.memory_bytes
+//   Drafting drafting = drafting_of(flags.drafts, model, type, options);   // takes its part of options.memory_bytes
 //   ServedModel served = served_model(model, type, options, ranks);
 //   serving::Engine engine(std::move(served.network), options, std::move(drafting.drafter));
 

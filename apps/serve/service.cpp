@@ -253,10 +253,10 @@ serving::EngineState Service::state() const {
          {&serving::EngineState::waiting, &serving::EngineState::running,
           &serving::EngineState::rows, &serving::EngineState::memory_limit,
           &serving::EngineState::memory_reserved, &serving::EngineState::memory_used,
-          &serving::EngineState::steps, &serving::EngineState::row_steps,
-          &serving::EngineState::encoder_tokens, &serving::EngineState::whole_rows,
-          &serving::EngineState::shared_inputs, &serving::EngineState::draft_tokens,
-          &serving::EngineState::accepted_drafts})
+          &serving::EngineState::draft_memory, &serving::EngineState::steps,
+          &serving::EngineState::row_steps, &serving::EngineState::encoder_tokens,
+          &serving::EngineState::whole_rows, &serving::EngineState::shared_inputs,
+          &serving::EngineState::draft_tokens, &serving::EngineState::accepted_drafts})
       sum.*count += state.*count;
     sum.seconds_computing += state.seconds_computing;
   }

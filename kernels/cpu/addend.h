@@ -8,11 +8,12 @@
 
 namespace quintet::cpu {
 
-/// Puts in[at], if the op has that operand, where the result will be, float32. The factor of what is there then: of a
-/// product, its beta.
-inline float copy_addend(Views in, size_t at, const View& result) {
-  if (at >= in.size() || in[at].absent()) return 0;
-  const auto* from = in[at].data<float>();
+/// Puts what result number i, float32, is added to where it will be; the op has so many operands besides. The factor of
+/// what is there then: of a product, its beta.
+inline float copy_addend(Views in, size_t operands, Views out, size_t i) {
+  if (operands + i >= in.size() || in[operands + i].absent()) return 0;
+  const View& result = out[i];
+  const auto* from = in[operands + i].data<float>();
   auto* to = result.data<float>();
   if (from != to)
     parallel_for(result.elements(), 1 << 14, [&](int64_t begin, int64_t end) {

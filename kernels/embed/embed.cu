@@ -200,7 +200,7 @@ void embed_grad_gpu(Views in, Views out, const Attrs&, Stream stream) {
   expect_shape(dtable_view.rank == 2 && dtable_view.size(1) == depth && dy_view.rows() == count, op,
                "..., ...e -> ve");
   QT_ASSERT(count < int64_t{1} << 31 && dtable_view.size(0) < (int64_t{1} << 31) - 1);
-  if (!put_addend(addend_of(in, 2), dtable_view)) fill_gpu(dtable_view, 0, stream);
+  if (!put_addend(addend_of(in, 2, 0), dtable_view)) fill_gpu(dtable_view, 0, stream);
   if (count * depth == 0) return;
   const auto* ids = ids_view.data<const int32_t>();
   const RowRange range = local_rows(dtable_view);

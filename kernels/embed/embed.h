@@ -8,8 +8,8 @@
 // Ids count rows of the whole table; those outside the block give zero rows (and add nothing), so
 // the blocks' results add up to the whole. An id below 0 or not below global[0] is Error(kData)
 // naming the id, its position and the vocabulary size. No attributes. float32 only.
-// Gradients are summed in the order of positions, whatever the thread count, onto what is there if the
-// op adds (`&` in runtime/op/ops.def).
+// Gradients are summed in the order of positions, whatever the thread count. What is there, if the op adds
+// (`&` in runtime/op/ops.def), comes first on a CPU and last on a GPU.
 
 #include "kernels/kernel.h"
 

@@ -63,7 +63,7 @@ void embed_grad_cpu(Views in, Views out, const Attrs&, Stream) {
   float* dtable = cpu::f32(dtable_view, "embed_grad", "dtable");
   check_ids(ids, count, dtable_view.global[0]);
   const RowRange rows = local_rows(dtable_view);
-  if (cpu::copy_addend(in, 2, dtable_view) == 0)
+  if (cpu::copy_addend(in, 2, out, 0) == 0)
     cpu::parallel_for(dtable_view.size(0), cpu::row_grain(depth), [=](int64_t begin, int64_t end) {
       std::fill(dtable + begin * depth, dtable + end * depth, 0.0F);
     });

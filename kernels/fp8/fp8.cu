@@ -272,13 +272,13 @@ void backward(Views in, Views out, const Attrs& attrs, Stream stream) {
   l.cast(l.x(), kFp8X, Float8::e4m3, false, nullptr, 0, x8, padded);             // [k, rows]
   l.cast(l.w(), kFp8W, Float8::e4m3, false, w8, all, nullptr, 0);                // [k, count n]
   l.cast(l.dy(), kFp8Gradient, format, true, dy8, all, dy8_transposed, padded);  // both
-  constexpr size_t first_addend = 2 * kLayers + 2;
+  constexpr size_t operands = 2 * kLayers + 2;
   l.product(l.rows, l.k, all, dy8, kFp8Gradient, format, w8, kFp8W, Float8::e4m3, out[0], false,
-            addend_of(in, first_addend));
+            addend_of(in, operands, 0));
   for (int64_t i = 0; i < l.count; ++i)
     l.product(l.k, l.n, padded, x8, kFp8X, Float8::e4m3, dy8_transposed + i * l.n * padded,
               kFp8Gradient, format, out[static_cast<size_t>(1 + i)], false,
-              addend_of(in, first_addend + static_cast<size_t>(1 + i)));
+              addend_of(in, operands, static_cast<size_t>(1 + i)));
 }
 
 }  // namespace

@@ -104,8 +104,8 @@ void matmul_fp8_grad_cpu(Views in, Views out, const Attrs& attrs, Stream) {
   const Cast x = cast(l.x, kFp8X, Float8::e4m3, l.scaling, false);
   const Cast w = cast(l.w, kFp8W, Float8::e4m3, l.scaling, false);
   const Cast dy = cast(in.subspan(kLayers + 2, l.count), kFp8Gradient, format, l.scaling, true);
-  const size_t first_addend = 2 * kLayers + 2;
-  const float beta = cpu::copy_addend(in, first_addend, out[0]);
+  constexpr size_t operands = 2 * kLayers + 2;
+  const float beta = cpu::copy_addend(in, operands, out, 0);
   for (size_t i = 0; i < l.count; ++i) {
     cpu::gemm({.m = l.rows,
                .n = l.k,
@@ -120,7 +120,7 @@ void matmul_fp8_grad_cpu(Views in, Views out, const Attrs& attrs, Stream) {
                .k = l.rows,
                .transpose_a = true,
                .alpha = x.scale_inv * dy.scale_inv,
-               .beta = cpu::copy_addend(in, first_addend + 1 + i, out[1 + i])},
+               .beta = cpu::copy_addend(in, operands, out, 1 + i)},
               x.values[0].data(), l.k, dy.values[i].data(), l.n,
               cpu::f32(out[1 + i], "matmul_fp8_grad", "dw"), l.n);
   }

@@ -26,7 +26,7 @@ void matmul_gpu(Views in, Views out, const Attrs&, Stream stream) {
                       .c = y.pointer,
                       .type = dtype_of(in),
                       .c_type = y.dtype,
-                      .addend = addend_of(in, 2)});
+                      .addend = addend_of(in, 2, 0)});
 }
 
 void matmul_t_gpu(Views in, Views out, const Attrs&, Stream stream) {
@@ -40,7 +40,7 @@ void matmul_t_gpu(Views in, Views out, const Attrs&, Stream stream) {
                       .type = dtype_of(in),
                       .c_type = y.dtype,
                       .b_transposed = true,
-                      .addend = addend_of(in, 2)});
+                      .addend = addend_of(in, 2, 0)});
 }
 
 void matmul_grad_w_gpu(Views in, Views out, const Attrs&, Stream stream) {
@@ -54,7 +54,7 @@ void matmul_grad_w_gpu(Views in, Views out, const Attrs&, Stream stream) {
                       .type = dtype_of(in),
                       .c_type = dw.dtype,
                       .a_transposed = true,
-                      .addend = addend_of(in, 2)});
+                      .addend = addend_of(in, 2, 0)});
 }
 
 }  // namespace quintet::QT_GPU

@@ -180,6 +180,7 @@ template <Kind kKind, int kCount, typename T>
 __device__ inline void put(const Grouped<T>& p, const Tile& tile, int row, int column,
                            const float (&sums)[kBranches<kKind>][kCount]) {
   if constexpr (kKind == Kind::kWeights) {
+    if (p.adds && tile.begin == tile.end) return;
     float* const to = p.dw + (int64_t{tile.expert} * p.depth + row) * p.columns + column;
     float dw[kCount], before[kCount] = {};
     if (p.adds) load<kCount>(to, before);

@@ -263,8 +263,8 @@ void backward(Views in, Views out, const Attrs& attrs, Stream stream) {
                  mlp.product(e, f, d0, mlp.w0, dx, true);
                  if (gated) mlp.product(e, f, d1, mlp.w1, dx, true, true);
                });
-  mlp.weight_gradient(d0, elements<float>(out[1], mlp.op, "dwi_0"), addend_of(in, 8));
-  if (gated) mlp.weight_gradient(d1, elements<float>(out[2], mlp.op, "dwi_1"), addend_of(in, 9));
+  mlp.weight_gradient(d0, elements<float>(out[1], mlp.op, "dwi_0"), addend_of(in, 7, 1));
+  if (gated) mlp.weight_gradient(d1, elements<float>(out[2], mlp.op, "dwi_1"), addend_of(in, 7, 2));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include <optional>
+#include <utility>
 
 #include "kernels/cpu/addend.h"
 #include "kernels/cpu/gemm.h"
@@ -126,7 +127,7 @@ void mlp_grad_cpu(Views in, Views out, const Attrs& attrs, Stream) {
   float *dx = mlp.rows_of(out[0], e, "dx"), *y = mlp.rows_of(out[3], f, "y");
   float* dw0 = cpu::f32(out[1], mlp.op, "dwi_0");
   float* dw1 = gated ? cpu::f32(out[2], mlp.op, "dwi_1") : nullptr;
-  const float beta0 = cpu::copy_addend(in, 8, out[1]), beta1 = cpu::copy_addend(in, 9, out[2]);
+  const float beta0 = cpu::copy_addend(in, 7, out, 1), beta1 = cpu::copy_addend(in, 7, out, 2);
   if (mlp.rows == 0)
     for (const auto& [dw, beta] : {std::pair(dw0, beta0), std::pair(dw1, beta1)})
       if (dw != nullptr && beta == 0) std::fill(dw, dw + e * f, 0.0F);

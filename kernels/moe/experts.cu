@@ -107,10 +107,10 @@ void experts_in_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream)
       p.y = elements<T>(out[0], op, "dx");
       grouped_product(Kind::kTransposed, p, stream);
     }
-    weight_gradients<T>(op, x, offsets, elements<T>(d0, op, "d0"), out[1], addend_of(in, 8),
+    weight_gradients<T>(op, x, offsets, elements<T>(d0, op, "d0"), out[1], addend_of(in, 7, 1),
                         stream);
     if (gated)
-      weight_gradients<T>(op, x, offsets, elements<T>(d1, op, "d1"), out[2], addend_of(in, 9),
+      weight_gradients<T>(op, x, offsets, elements<T>(d1, op, "d1"), out[2], addend_of(in, 7, 2),
                           stream);
   });
 }
@@ -141,7 +141,7 @@ void grouped_matmul_grad_w_gpu(Views in, Views out, const Attrs&, Stream stream)
   const char* op = "grouped_matmul_grad_w";
   expect_shape(out[0].rank == 3 && in[0].rows() == in[2].rows(), op, "bne, bs, bnf -> xef");
   for_dtype(in[0], op, [&]<typename T>(T) {
-    weight_gradients<T>(op, in[0], in[1], elements<T>(in[2], op, "y"), out[0], addend_of(in, 3),
+    weight_gradients<T>(op, in[0], in[1], elements<T>(in[2], op, "y"), out[0], addend_of(in, 3, 0),
                         stream);
   });
 }

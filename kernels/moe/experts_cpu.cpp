@@ -117,9 +117,9 @@ void experts_in_grad_cpu(Views in, Views out, const Attrs& attrs, Stream) {
     if (wi_1 != nullptr) products(p, true, d1, f, wi_1, dx, depth, true);
   }
   if (float* dw = optional(out[1], op, "dwi_0"))
-    weight_gradients(p, x, depth, d0, f, dw, cpu::copy_addend(in, 8, out[1]));
+    weight_gradients(p, x, depth, d0, f, dw, cpu::copy_addend(in, 7, out, 1));
   if (float* dw = optional(out[2], op, "dwi_1"); dw != nullptr && wi_1 != nullptr)
-    weight_gradients(p, x, depth, d1, f, dw, cpu::copy_addend(in, 9, out[2]));
+    weight_gradients(p, x, depth, d1, f, dw, cpu::copy_addend(in, 7, out, 2));
 }
 
 void grouped_matmul_cpu(Views in, Views out, const Attrs&, Stream) {
@@ -141,7 +141,7 @@ void grouped_matmul_grad_w_cpu(Views in, Views out, const Attrs&, Stream) {
   const Packed p(op, in[0], in[1]);
   cpu::expect_shape(out[0].rank == 3 && out[0].size(0) == p.experts, op, "bne, bs, bnf -> xef");
   weight_gradients(p, cpu::f32(in[0], op, "x"), in[0].depth(), cpu::f32(in[2], op, "y"),
-                   in[2].depth(), cpu::f32(out[0], op, "dw"), cpu::copy_addend(in, 3, out[0]));
+                   in[2].depth(), cpu::f32(out[0], op, "dw"), cpu::copy_addend(in, 3, out, 0));
 }
 
 void experts_dropout_cpu(Views in, Views out, const Attrs& attrs, Stream) {

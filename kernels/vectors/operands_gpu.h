@@ -34,9 +34,9 @@ template <typename T>
 T* optional_elements(const View& view, const char* op, const char* operand) {
   return view.absent() ? nullptr : elements<T>(view, op, operand);
 }
-/// What a result is added to (`&` in runtime/op/ops.def): operand `at`, if there is one; else null.
-inline const void* addend_of(Views in, size_t at) {
-  return at < in.size() ? in[at].pointer : nullptr;
+/// What result number `result` is added to (`&` in runtime/op/ops.def), of an op of so many operands; null: nothing.
+inline const void* addend_of(Views in, size_t operands, size_t result) {
+  return operands + result < in.size() ? in[operands + result].pointer : nullptr;
 }
 /// Puts it, if there is one, where the result will be, for a kernel that goes on from there; whether there is.
 inline bool put_addend(const void* addend, const View& result) {

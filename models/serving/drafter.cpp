@@ -16,6 +16,7 @@ struct LookupText final : DraftState {
   size_t inputs = 0;  // of the tokens
 
   void append(std::span<const int32_t> answer) {
+    QT_ASSERT(inputs + answer.size() >= tokens.size());
     const auto more = answer.subspan(tokens.size() - inputs);
     tokens.insert(tokens.end(), more.begin(), more.end());
   }

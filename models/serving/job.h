@@ -39,7 +39,8 @@ struct Job {
   int64_t answer_bytes = 0;  // that its results may take: who has most ends when memory is short
 };
 
-/// Has a job, whose inputs are there, answer `request`; of a decoder-only network the search begins with their last token.
+/// Has a job, whose inputs are there, answer `request`. Its rules see them as inputs of the encoder; of a decoder-only
+/// network as what comes before the answer, and the search begins with their last token.
 inline void set_search(Job& job, decoding::DecodingRequest request, int64_t vocab_size,
                        bool decoder_only) {
   if (decoder_only) {

@@ -42,6 +42,7 @@ void launch(const Op& op, const Tensors& inputs, const Tensors& outputs, const A
 
 /// A result, in the place of `addend` if that is nobody else's. `addend` is taken, but for one of another layout or dtype.
 Tensor new_result(const ResultShape& shape, const Layout& layout, Tensor& addend, Tensor& taken) {
+  QT_ASSERT(addend.absent() || addend.global_slice().sizes == shape.global_slice.sizes);
   if (addend && addend.layout() == layout && addend.spec().dtype == shape.spec.dtype)
     taken = std::exchange(addend, {});
   if (taken && taken.unique()) return taken;
@@ -180,6 +181,9 @@ Tensors call(const Op& op, const Tensors& inputs, const Attrs& attrs, const Outp
 
 Tensors call_adding(const Op& op, const Tensors& inputs, const Attrs& attrs, const OutputMask& mask,
                     Tensors& addends) {
+  QT_ASSERT(addends.size() == op.rule.outputs.size());
+  for (size_t i = 0; i < addends.size(); ++i)
+    QT_ASSERT(addends[i].absent() || op.rule.outputs[i].adds);
   return run(op, inputs, attrs, mask, addends);
 }
 

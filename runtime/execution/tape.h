@@ -56,8 +56,8 @@ class Tape {
 
   void record(Node node) { nodes_.push_back(std::move(node)); }
 
-  /// Runs every gradient once and empties the tape. Leaves that need a gradient get it added to
-  /// grad(). `loss`: a scalar. Throws Bug if it is not the result of a recorded op.
+  /// Runs every gradient once and empties the tape. Leaves that need a gradient get it added to grad(), which is undefined
+  /// after an exception. `loss`: a scalar. Throws Bug if it is not the result of a recorded op.
   void backward(const Tensor& loss);
   /// The same, but gradients of leaves go into buckets that other passes share; who owns them finishes
   /// them. `seed`: this rank's gradient of the loss.

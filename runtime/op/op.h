@@ -65,8 +65,8 @@ Tensors call(const Op& op, const Tensors& inputs, const Attrs& attrs = {},
              const OutputMask& mask = {});
 
 /// The same, with result i, which is one that the rule lets add, added to addends[i] as it is written, and where nobody
-/// else has that, in its place: it is absent afterwards. One of another layout or dtype than the result's stays and is
-/// not added. `addends`: one for each result, or absent.
+/// else has that, in its place: it is absent afterwards. One of another layout or dtype than the result's, or of one not
+/// made or made in phases, stays and is not added. `addends`: one for each result, or absent.
 Tensors call_adding(const Op& op, const Tensors& inputs, const Attrs& attrs, const OutputMask& mask,
                     Tensors& addends);
 

@@ -231,6 +231,8 @@ Rule Rule::parse(std::string_view op, std::string_view text) {
             Parser(op, text.substr(arrow + 2, with - arrow - 2)).side(),
             {}};
   if (with < text.size()) rule.sizes = Parser(op, text.substr(with + kWith.size())).sizes();
+  for (const RuleOperand& operand : rule.inputs)
+    if (operand.adds) throw Bug(fmt::format("rule of op {}: '&' is a result's mark", op));
   check_sizes(op, rule);
   return rule;
 }

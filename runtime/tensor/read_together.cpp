@@ -4,7 +4,7 @@
 
 namespace quintet {
 
-std::vector<HostArray> read_together(std::span<const Tensor> tensors) {
+std::vector<HostArray> read_together(const Tensors& tensors) {
   std::vector<HostArray> arrays;
   Device& device = Device::current();
   if (device.is_cpu() || tensors.size() < 2) {

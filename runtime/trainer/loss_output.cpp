@@ -12,14 +12,16 @@ Metrics metrics_of(std::span<const LossOutput> losses, const HostArrays& batch,
                    std::span<const HostArray> values) {
   Metrics metrics;
   for (const LossOutput& loss : losses) {
-    merge_microbatch(metrics, loss.metrics(batch, values.first(loss.reads.size())));
+    QT_ASSERT(loss.reads.size() <= values.size());
+    if (loss.metrics)
+      merge_microbatch(metrics, loss.metrics(batch, values.first(loss.reads.size())));
     values = values.subspan(loss.reads.size());
   }
   return metrics;
 }
 
 Metrics metrics_of(const LossOutput& loss, const HostArrays& batch) {
-  return loss.metrics(batch, read_together(loss.reads));
+  return metrics_of({&loss, 1}, batch, read_together(loss.reads));
 }
 
 }  // namespace quintet

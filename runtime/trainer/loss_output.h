@@ -3,7 +3,6 @@
 
 #include <functional>
 #include <span>
-#include <vector>
 
 #include "runtime/metrics/metric.h"
 #include "runtime/tensor/read_together.h"
@@ -14,7 +13,7 @@ struct LossOutput {
   Tensor loss;         // scalar; losses of all microbatches add up to the batch's
   Tensors reads = {};  // what metrics needs of the device; read once for all microbatches
   /// T5X's compute_base_metrics, of the batch the loss was taken of: a step that is recorded once is repeated with
-  /// others. `values`: of `reads`.
+  /// others. `values`: of `reads`. Empty: none.
   std::function<Metrics(const HostArrays& batch, std::span<const HostArray> values)> metrics = {};
 };
 

@@ -138,6 +138,7 @@ void check_adding(const OpCase& c, const Op& op) {
       else
         expect_close(results[i]->load(), want, kBf16Tolerance, what);
     }
+    EXPECT_EQ(adding.damage(0), "");
   }
 }
 

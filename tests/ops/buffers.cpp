@@ -1,5 +1,8 @@
 #include "tests/ops/buffers.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -169,7 +172,7 @@ Prepared prepare(const OpCase& c, int shift) {
 }
 
 Adding::Adding(const OpCase& c, bool in_place, int shift)
-    : in_place_(in_place), prepared_(prepare(c, shift)), addends_(c.outputs.size()) {
+    : case_(c), in_place_(in_place), prepared_(prepare(c, shift)), addends_(c.outputs.size()) {
   std::mt19937_64 random(c.seed + 2);
   for (const int i : c.adds) {
     const Result& r = c.outputs[static_cast<size_t>(i)];
@@ -192,6 +195,24 @@ std::vector<Buffer*> Adding::results() {
   std::vector<Buffer*> all;
   for (Buffer& b : prepared_.outputs) all.push_back(&b);
   return all;
+}
+
+std::string Adding::damage(int shift) const {
+  const Adding untouched(case_, in_place_, shift);
+  std::string found;
+  const auto look = [&](const std::vector<Buffer>& all, const std::vector<Buffer>* before,
+                        const char* what) {
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (all[i].absent()) continue;
+      if (!all[i].guards_intact()) found += fmt::format("beside {} {}; ", what, i);
+      if (before != nullptr && !std::ranges::equal(all[i].bytes(), (*before)[i].bytes()))
+        found += fmt::format("{} {}; ", what, i);
+    }
+  };
+  look(prepared_.inputs, &untouched.prepared_.inputs, "operand");
+  look(addends_, &untouched.addends_, "addend");
+  look(prepared_.outputs, nullptr, "result");
+  return found;
 }
 
 std::vector<double> Adding::expected(size_t i, std::vector<double> alone) const {

@@ -65,8 +65,11 @@ class Adding {
   std::vector<Buffer*> results();
   /// Result i, where it is `alone` if nothing is added to it.
   std::vector<double> expected(size_t i, std::vector<double> alone) const;
+  /// What a call wrote that it should not have: an operand, an addend that is apart, beside a buffer. "": nothing.
+  std::string damage(int shift) const;
 
  private:
+  const OpCase& case_;
   bool in_place_;
   Prepared prepared_;
   std::vector<Buffer> addends_;  // of each result; absent: none

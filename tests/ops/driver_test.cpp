@@ -103,6 +103,7 @@ TEST_P(OpSums, AddToWhatIsThere) {
       EXPECT_TRUE(
           near(results[i]->load(), adding.expected(i, alone.outputs[i].load()), 2 * c.tolerance))
           << "output " << i;
+    EXPECT_EQ(adding.damage(1), "");
   }
 }
 

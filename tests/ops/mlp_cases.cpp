@@ -3,42 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <numbers>
 #include <numeric>
 
-#include "kernels/mlp/mlp.h"
+#include "tests/ops/activation_oracle.h"
 #include "tests/ops/dropout_oracle.h"
 #include "tests/ops/harness.h"
 
 namespace quintet::testing {
 namespace {
-
-double activate(Activation act, double x) {
-  switch (act) {
-    case Activation::linear:
-      return x;
-    case Activation::relu:
-      return x > 0 ? x : 0;
-    case Activation::gelu:
-      return 0.5 * x *
-             (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
-    case Activation::silu:
-      return x / (1 + std::exp(-x));
-    case Activation::gelu_erf:
-      return x * 0.5 * std::erfc(-x / std::numbers::sqrt2);
-  }
-  return std::nan("");
-}
-
-double slope(Activation act, double x) {
-  if (act == Activation::relu) return x > 0 ? 1 : 0;
-  const double step = 1e-5;
-  return (activate(act, x + step) - activate(act, x - step)) / (2 * step);
-}
-
-Activation activation(const Attrs& attrs, size_t branch) {
-  return static_cast<Activation>(attrs.get<int64_t>(branch == 0 ? "act0" : "act1"));
-}
 
 /// An array of hidden units [..., f].
 Array hidden_of(const Arrays& in) {

@@ -79,12 +79,6 @@ void each_row(const Arrays& in, Arrays& out, const Body& body) {
       body(r, e);
 }
 
-inline double activate(Activation act, double x) {
-  return act == Activation::relu   ? std::max(x, 0.0)
-         : act == Activation::silu ? x / (1 + std::exp(-x))
-                                   : x;
-}
-
 inline void experts_in_oracle(const Arrays& in, Arrays& out, const Attrs& attrs) {
   const int64_t e = in[0].depth(), f = in[2].depth();
   each_row(in, out, [&](int64_t r, int64_t expert) {
@@ -95,8 +89,7 @@ inline void experts_in_oracle(const Arrays& in, Arrays& out, const Attrs& attrs)
         for (int64_t i = 0; i < e; ++i)
           h += in[0][r * e + i] * in[2 + branch][(expert * e + i) * f + j];
         if (!out[1 + branch].absent) out[1 + branch][r * f + j] = h;
-        y *=
-            activate(static_cast<Activation>(attrs.get<int64_t>(branch == 0 ? "act0" : "act1")), h);
+        y *= activate(activation(attrs, branch), h);
       }
       out[0][r * f + j] = y;
     }
@@ -123,25 +116,15 @@ inline OpCase experts_in_case(const std::string& name, const Packing& p, int64_t
   return c;
 }
 
-inline double activation_slope(Activation act, double x) {
-  const double sigmoid = 1 / (1 + std::exp(-x));
-  return act == Activation::relu   ? (x > 0 ? 1.0 : 0.0)
-         : act == Activation::silu ? sigmoid * (1 + x * (1 - sigmoid))
-                                   : 1.0;
-}
-
 inline void experts_in_grad_oracle(const Arrays& in, Arrays& out, const Attrs& attrs) {
   const int64_t e = in[0].depth(), f = in[2].depth();
   const bool gated = !in[3].absent;
-  const auto act = [&](const char* name) {
-    return static_cast<Activation>(attrs.get<int64_t>(name));
-  };
+  const Activation act0 = activation(attrs, 0), act1 = activation(attrs, 1);
   each_row(in, out, [&](int64_t r, int64_t expert) {
     for (int64_t j = 0; j < f; ++j) {
       const double h0 = in[4][r * f + j], h1 = gated ? in[5][r * f + j] : 0, dy = in[6][r * f + j];
-      const double d[] = {
-          dy * activation_slope(act("act0"), h0) * (gated ? activate(act("act1"), h1) : 1),
-          gated ? dy * activate(act("act0"), h0) * activation_slope(act("act1"), h1) : 0};
+      const double d[] = {dy * slope(act0, h0) * (gated ? activate(act1, h1) : 1),
+                          gated ? dy * activate(act0, h0) * slope(act1, h1) : 0};
       for (size_t branch = 0; branch < (gated ? 2u : 1u); ++branch)
         for (int64_t i = 0; i < e; ++i) {
           const int64_t w = (expert * e + i) * f + j;

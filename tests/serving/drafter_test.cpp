@@ -2,6 +2,8 @@
 
 #include "models/serving/drafter.h"
 
+#include <utility>
+
 #include "tests/harness/threads.h"
 #include "tests/serving/request_cases.h"
 
