@@ -7,6 +7,7 @@
 
 #include "kernels/mlp/mlp.h"
 #include "kernels/moe/experts.h"
+#include "tests/ops/activation_oracle.h"
 #include "tests/ops/harness.h"
 
 namespace quintet::testing {
