@@ -18,6 +18,11 @@ void MicrobatchFlags::add_to(CLI::App& app) {
          "what gradients are summed over ranks in; bfloat16 sends half the bytes and rounds "
          "what each rank gives and each sum")
       ->check(CLI::IsMember({"float32", "bfloat16"}));
+  app.add_option("--gradient_dtype", gradient_dtype,
+                 "what gradients are kept in until the update; bfloat16 takes 2 bytes fewer a "
+                 "parameter and "
+                 "rounds what each microbatch adds")
+      ->check(CLI::IsMember({"float32", "bfloat16"}));
   app.add_flag(
       "--interleave_microbatches", interleave_microbatches,
       "on several ranks: two microbatches take turns, so that one computes while the other "
@@ -33,6 +38,7 @@ void MicrobatchFlags::apply_to(TrainerOptions& options) const {
   options.reduction =
       reduce_gradients == "step" ? GradientReduction::step : GradientReduction::microbatch;
   options.reduction_dtype = dtype_from_name(reduce_gradients_in);
+  options.gradient_dtype = dtype_of_gradients();
   options.interleave = interleave_microbatches;
 }
 

@@ -3,6 +3,7 @@
 //
 //   --reduce_gradients=microbatch|step        when gradients are summed over ranks
 //   --reduce_gradients_in=float32|bfloat16    what they travel as
+//   --gradient_dtype=float32|bfloat16         what they are kept as until the update
 //   --interleave_microbatches                 two take turns, so that one computes while the other waits
 
 #include <string>
@@ -16,13 +17,15 @@ class App;
 namespace quintet {
 
 struct MicrobatchFlags {
-  std::string reduce_gradients = "microbatch", reduce_gradients_in = "float32";
+  std::string reduce_gradients = "microbatch", reduce_gradients_in = "float32",
+              gradient_dtype = "float32";
   bool interleave_microbatches = false;
   int64_t microbatches = 1;
 
   void add_to(CLI::App& app);
   /// For verbs without trainer.Trainer.num_microbatches.
   void add_microbatches_to(CLI::App& app);
+  DType dtype_of_gradients() const { return dtype_from_name(gradient_dtype); }
   /// Sets what the flags say; num_microbatches stays.
   void apply_to(TrainerOptions& options) const;
   /// The same and num_microbatches.

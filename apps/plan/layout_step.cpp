@@ -14,25 +14,28 @@ namespace {
 constexpr int64_t kWarmUpSteps = 2;
 
 /// Only the memory of an optimizer's state, the bytes that an update touches, and its sums over ranks.
-/// `offload`: state and work are the host's (host_mirror.h).
+/// `offload`: state and work are the host's (host_mirror.h). `gradient`: bytes of a number of a gradient.
 class AbstractOptimizer final : public Optimizer {
  public:
-  AbstractOptimizer(OptimizerPtr optimizer, bool offload)
-      : optimizer_(std::move(optimizer)), offload_(offload) {}
+  AbstractOptimizer(OptimizerPtr optimizer, bool offload, int64_t gradient = size_of(DType::f32))
+      : optimizer_(std::move(optimizer)),
+        offload_(offload),
+        gradient_(static_cast<double>(gradient)) {}
   void init(std::span<const ParamSlot> params) override {
     const MemoryMeter::Use use_meter(offload_ ? nullptr : ExecutionContext::current().meter);
     optimizer_->init(params);
     for (const StateArray& array : optimizer_->state())
       bytes_ += 2.0 * static_cast<double>(array.view.elements() * size_of(array.view.dtype));
     for (const ParamSlot& slot : params) {  // read gradient and parameter, write it and its copy
-      bytes_ += static_cast<double>(slot.param.elements()) * (slot.copy.absent() ? 12 : 14);
+      bytes_ +=
+          static_cast<double>(slot.param.elements()) * (gradient_ + (slot.copy.absent() ? 8 : 10));
       elements_ += static_cast<double>(slot.param.elements());
     }
   }
   void update(const UpdateArgs& args, std::span<const ParamSlot> params) override {
     if (StepClock* clock = ExecutionContext::current().clock) {
       if (offload_)  // parameters and gradients come, parameters go back beside the next step
-        clock->host_work(2 * 4 * elements_, bytes_);
+        clock->host_work((4 + gradient_) * elements_, bytes_);
       else
         clock->op("optimizer", {.bytes = bytes_});
     }
@@ -44,7 +47,7 @@ class AbstractOptimizer final : public Optimizer {
  private:
   OptimizerPtr optimizer_;
   bool offload_;
-  double bytes_ = 0, elements_ = 0;
+  double gradient_, bytes_ = 0, elements_ = 0;
 };
 
 /// The second of two steps: the first does not know yet which parameters to gather ahead.
@@ -66,8 +69,9 @@ void simulate(const LayoutCase& what, const TrainingLayout& layout, const Simula
   const bool offload = std::exchange(options.optimizer_offload, false);
   options.num_microbatches = microbatches_of(what, trained);
   Trainer trainer(loss_of(*trained.model), trained.model->parameters(),
-                  std::make_shared<AbstractOptimizer>(trained.optimizer, offload), options,
-                  key_from_seed(1));
+                  std::make_shared<AbstractOptimizer>(trained.optimizer, offload,
+                                                      size_of(options.gradient_dtype)),
+                  options, key_from_seed(1));
   for (int step = 0; step < 2; ++step) {
     HostArrays batch = local_rows(what.batch(step));
     meter.reset_peak();

@@ -40,6 +40,7 @@ int train(GinSession& session, const gin::Arguments& arguments, const TrainingFl
     print_warning(
         "--interleave_microbatches, --reduce_gradients, --reduce_gradients_in: no "
         "effect on one rank");
+  config.trainer.gradient_dtype = flags.microbatches.dtype_of_gradients();
   config.trainer.optimizer_offload = flags.optimizer_offload;
   if (flags.optimizer_offload && ranks.leads() && Device::current().is_cpu())
     print_warning("--optimizer_offload has no effect: the device is cpu");

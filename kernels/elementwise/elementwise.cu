@@ -43,8 +43,8 @@ __global__ void fill_kernel(float value, T* y, int64_t n, bool vector) {
   });
 }
 
-template <typename T>
-__global__ void accumulate_kernel(float* sum, const T* x, int64_t n, bool vector) {
+template <typename Sum, typename T>
+__global__ void accumulate_kernel(Sum* sum, const T* x, int64_t n, bool vector) {
   for_units<4>(n, vector, [=](int64_t i, auto count) {
     float a[count], b[count];
     load<count>(sum + i, a);
@@ -106,12 +106,14 @@ void fill_gpu(const View& y, float value, Stream stream) {
 void accumulate_gpu(const View& sum, const View& x, Stream stream) {
   const int64_t n = sum.elements();
   expect_shape(x.elements() == n, "accumulate", "..., ... -> ...");
-  float* to = elements<float>(sum, "accumulate", "the sum");
   if (n == 0) return;
-  for_dtype(x, "accumulate", [&]<typename T>(T) {
-    const T* from = elements<T>(x, "accumulate", "x");
-    const bool vector = are_aligned({to, from});
-    simt::launch(accumulate_kernel<T>, over(n, 4, vector, stream), to, from, n, vector);
+  for_dtype(sum, "accumulate", [&]<typename Sum>(Sum) {
+    for_dtype(x, "accumulate", [&]<typename T>(T) {
+      Sum* to = elements<Sum>(sum, "accumulate", "the sum");
+      const T* from = elements<T>(x, "accumulate", "x");
+      const bool vector = are_aligned({to, from});
+      simt::launch(accumulate_kernel<Sum, T>, over(n, 4, vector, stream), to, from, n, vector);
+    });
   });
 }
 

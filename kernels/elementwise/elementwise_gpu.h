@@ -12,7 +12,7 @@ void scale_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 
 /// Every element of y (float32 or bfloat16) becomes `value`, rounded.
 void fill_gpu(const View& y, float value, Stream stream);
-/// sum += x; sum is float32, x float32 or bfloat16 with as many elements.
+/// sum += x, added in float32; float32 or bfloat16 each, equal numbers of elements.
 void accumulate_gpu(const View& sum, const View& x, Stream stream);
 /// ++*word, of pinned memory that the host may read meanwhile and nobody else writes.
 void count_up_gpu(uint32_t* word, Stream stream);

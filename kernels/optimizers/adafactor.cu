@@ -48,7 +48,7 @@ __device__ void factored_sums(const Entry& e, const Tile& tile, const Numbers& n
       const uint32_t column = unit_column(tile, half);
       const int count = line.count(column);
       float g[kUnit], p[kUnit];
-      load_some<true>(at(e.a.gradient, line.begin + column), count, e.vector != 0, g);
+      load_gradient(e.a.gradient, line.begin + column, count, e.vector != 0, g);
       load_some<true>(e.a.param + line.begin + column, count, e.vector != 0, p);
 #pragma unroll
       for (int k = 0; k < kUnit; ++k) {
@@ -83,7 +83,7 @@ __device__ void full_moments(const Entry& e, const Tile& tile, const Numbers& nu
       if (count == 0) continue;
       const int64_t i = line.begin + column;
       float g[kUnit], p[kUnit], v[kUnit];
-      load_some<true>(at(e.a.gradient, i), count, e.vector != 0, g);
+      load_gradient(e.a.gradient, i, count, e.vector != 0, g);
       load_some(e.a.param + i, count, e.vector != 0, p);
       load_some(e.a.v + i, count, e.vector != 0, v);
 #pragma unroll
@@ -304,7 +304,7 @@ __global__ void __launch_bounds__(kBlockThreads, 4)
       const uint32_t column = unit_column(tile, half);
       const int count = line.count(column);
       float g[kUnit];
-      load_some<true>(at(e.a.gradient, line.begin + column), count, e.vector != 0, g);
+      load_gradient(e.a.gradient, line.begin + column, count, e.vector != 0, g);
 #pragma unroll
       for (int k = 0; k < kUnit; ++k) {
         // Beyond the array's end factors may be infinite.
@@ -408,7 +408,7 @@ __device__ void apply_tile(const Entry& e, const Tile& tile, const AdafactorStep
       if (count == 0) continue;
       const int64_t i = line.begin + column;
       float g[kUnit];
-      load_some<true>(at(e.a.gradient, i), count, e.vector != 0, g);
+      load_gradient(e.a.gradient, i, count, e.vector != 0, g);
       update_of(line, half, i, count, g);
       store_param(e, step, i, count, g, bad);
     }
@@ -468,7 +468,7 @@ int64_t place(Entry& e, float* base) {
 
 bool is_vector(const AdafactorGpuArray& a) {
   return a.shape.length % kUnit == 0 && a.shape.elements % kUnit == 0 &&
-         are_aligned({a.gradient, a.param, a.v, a.momentum, a.copy});
+         are_aligned({a.gradient.pointer, a.param, a.v, a.momentum, a.copy});
 }
 
 /// One update of the arrays of `entries`, whose scratch memory has been placed.

@@ -137,17 +137,17 @@ QT_DEVICE void for_lines(const AdafactorShape& s, const Tile& tile, const Body& 
   }
 }
 
-/// `count` <= kUnit elements at p, zeros beyond; null p: zeros. kConstant: no thread writes them.
+/// `count` <= kUnit elements at p, zeros beyond. kConstant: no thread writes them.
 template <bool kConstant = false>
 QT_DEVICE void load_some(const float* p, int count, bool vector, float (&v)[kUnit]) {
-  if (p != nullptr && vector && count == kUnit) {
+  if (vector && count == kUnit) {
     if constexpr (kConstant)
       return load_constant<kUnit>(p, v);
     else
       return load<kUnit>(p, v);
   }
 #pragma unroll
-  for (int k = 0; k < kUnit; ++k) v[k] = p != nullptr && k < count ? p[k] : 0.0f;
+  for (int k = 0; k < kUnit; ++k) v[k] = k < count ? p[k] : 0.0f;
 }
 QT_DEVICE void load_some(const bf16* p, int count, bool vector, float (&v)[kUnit]) {
   if (vector && count == kUnit) return load<kUnit>(p, v);
@@ -161,7 +161,15 @@ QT_DEVICE void store_some(T* p, int count, bool vector, const float (&v)[kUnit])
   for (int k = 0; k < kUnit; ++k)
     if (k < count) p[k] = simt::from_float<T>(v[k]);
 }
-QT_DEVICE const float* at(const float* p, int64_t i) { return p == nullptr ? nullptr : p + i; }
+/// Those from the i-th on; zeros where there is no gradient.
+QT_DEVICE void load_gradient(const FloatPointer& gradient, int64_t i, int count, bool vector,
+                             float (&v)[kUnit]) {
+  if (gradient.pointer == nullptr) count = 0;
+  if (gradient.is_bf16)
+    load_some(static_cast<const bf16*>(gradient.pointer) + i, count, vector, v);
+  else
+    load_some<true>(static_cast<const float*>(gradient.pointer) + i, count, vector, v);
+}
 
 /// Numbers of the step as the kernels use them.
 struct Numbers {

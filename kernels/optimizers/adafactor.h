@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/optimizers/float_pointer.h"
+
 namespace quintet::cpu {
 
 struct AdafactorLine {
@@ -24,7 +26,7 @@ using AdafactorLines = std::span<const AdafactorLine>;
 
 /// An array and its gradient; gradients count as gradient_scale * gradient.
 struct AdafactorArrays {
-  const float* gradient;
+  FloatPointer gradient;
   float gradient_scale;
   float* param;
   float* momentum;                // null without beta1

@@ -31,7 +31,7 @@ void sums(AdafactorLines lines, const AdafactorArrays& a, int64_t along_origin,
   const D d;
   const V scale = hn::Set(d, a.gradient_scale);
   for (size_t l = 0; l < lines.size(); ++l) {
-    const float* gradient = a.gradient + lines[l].begin;
+    const FloatPointer gradient = a.gradient + lines[l].begin;
     const float* param = a.param + lines[l].begin;
     float* along = along_squares + (lines[l].along - along_origin);
     V of_gradient = hn::Zero(d), of_param = hn::Zero(d);
@@ -52,7 +52,7 @@ void squares(AdafactorLines lines, const AdafactorArrays& a, AdafactorFactors fa
              float* HWY_RESTRICT update_squares) {
   const D d;
   for (size_t l = 0; l < lines.size(); ++l) {
-    const float* gradient = a.gradient + lines[l].begin;
+    const FloatPointer gradient = a.gradient + lines[l].begin;
     const float* along = factors.along + lines[l].along;
     const V scale = hn::Set(d, a.gradient_scale),
             across = hn::Set(d, factors.across[lines[l].across]);
@@ -118,7 +118,7 @@ bool apply_factored(AdafactorLines lines, const AdafactorArrays& a, AdafactorFac
   const D d;
   V bad = hn::Zero(d);
   for (const AdafactorLine& line : lines) {
-    const float* gradient = a.gradient + line.begin;
+    const FloatPointer gradient = a.gradient + line.begin;
     float* param = a.param + line.begin;
     const LineMomentum momentum(a, line);
     const float* along = factors.along + line.along;
@@ -140,7 +140,7 @@ bool moments(AdafactorLines lines, const AdafactorArrays& a, const AdafactorMome
   const V mixing = hn::Set(d, m.mixing), epsilon = hn::Set(d, m.epsilon);
   V bad = hn::Zero(d);
   for (size_t l = 0; l < lines.size(); ++l) {
-    const float* gradient = a.gradient + lines[l].begin;
+    const FloatPointer gradient = a.gradient + lines[l].begin;
     const float* param = a.param + lines[l].begin;
     float* v = m.v + lines[l].begin;
     V of_update = hn::Zero(d), of_param = hn::Zero(d);
@@ -170,7 +170,7 @@ bool apply_full(AdafactorLines lines, const AdafactorArrays& a, const float* v,
   const D d;
   V bad = hn::Zero(d);
   for (const AdafactorLine& line : lines) {
-    const float* gradient = a.gradient + line.begin;
+    const FloatPointer gradient = a.gradient + line.begin;
     const float* second = v + line.begin;
     float* param = a.param + line.begin;
     const LineMomentum momentum(a, line);

@@ -4,6 +4,7 @@
 
 #include "kernels/optimizers/chunk.cuh"
 #include "kernels/optimizers/optimizers_gpu.h"
+#include "kernels/optimizers/used_gradient.cuh"
 #include "kernels/optimizers/watch.cuh"
 #include "runtime/base/check.h"
 
@@ -34,8 +35,9 @@ __global__ void __launch_bounds__(kBlockThreads)
   const int64_t members = a.n / a.cells;
   double sum = 0;
   for (int64_t m = thread; m < members; m += whole ? kBlockThreads : 32) {
-    const auto g = static_cast<double>(a.gradient[a.element_of(cell, m)]);
-    sum += g * g;
+    float g[1];
+    load<1>(a.gradient, a.element_of(cell, m), g);
+    sum += static_cast<double>(g[0]) * static_cast<double>(g[0]);
   }
   sum = whole ? block_sum(sum, simt::shared<double>(0, 32)) : warp_sum(sum);
   if (thread == 0) a.sums[cell] = sum;
@@ -65,7 +67,10 @@ __global__ void __launch_bounds__(kBlockThreads)
   const int64_t end = begin + kChunk < a.n ? begin + kChunk : a.n;
   for (int64_t i = begin + threadIdx.x; i < end; i += kBlockThreads) {
     const int64_t cell = a.cell_of(i);
-    a.gradient[i] = a.decay[cell] * a.param[i] - a.rate[cell] * a.gradient[i];
+    float g[1];
+    load<1>(a.gradient, i, g);
+    g[0] = a.decay[cell] * a.param[i] - a.rate[cell] * g[0];
+    store<1>(a.gradient, i, g);
   }
 }
 

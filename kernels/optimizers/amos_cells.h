@@ -8,6 +8,7 @@
 #include <array>
 #include <span>
 
+#include "kernels/optimizers/float_pointer.h"
 #include "kernels/optimizers/rules.h"
 #include "runtime/base/view.h"
 
@@ -15,7 +16,7 @@ namespace quintet {
 
 /// Of one parameter, this rank's block.
 struct AmosCells {
-  float* gradient;
+  FloatPointer gradient;
   const float* param;
   float *v, *b;   // of each cell
   double* sums;   // of each cell: squares of its gradients, over all ranks between the passes

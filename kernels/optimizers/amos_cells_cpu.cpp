@@ -20,9 +20,10 @@ void for_each_array(std::span<const AmosCells> arrays, const Body& body) {
 void sum_amos_cells(std::span<const AmosCells> arrays) {
   for_each_array(arrays, [](const AmosCells& a) {
     std::fill_n(a.sums, a.cells, 0.0);
-    for (int64_t i = 0; i < a.n; ++i)
-      a.sums[a.cell_of(i)] +=
-          static_cast<double>(a.gradient[i]) * static_cast<double>(a.gradient[i]);
+    for (int64_t i = 0; i < a.n; ++i) {
+      const auto g = static_cast<double>((a.gradient + i).get());
+      a.sums[a.cell_of(i)] += g * g;
+    }
   });
 }
 
@@ -35,7 +36,8 @@ void update_amos_cells(std::span<const AmosCells> arrays, const rules::Amos& rul
     }
     for (int64_t i = 0; i < a.n; ++i) {
       const int64_t cell = a.cell_of(i);
-      a.gradient[i] = a.decay[cell] * a.param[i] - a.rate[cell] * a.gradient[i];
+      const FloatPointer g = a.gradient + i;
+      g.set(a.decay[cell] * a.param[i] - a.rate[cell] * g.get());
     }
     if (!finite && a.not_finite != nullptr) std::atomic_ref(*a.not_finite).store(1);
   });

@@ -1,6 +1,6 @@
 #pragma once
 // Optimizer updates in which every number goes its own way: AdamW, Lion, SGD. One pass over memory,
-// in place, on a block of one thread: callers cut parameters into blocks. Highway, float32.
+// in place, on a block of one thread: callers cut parameters into blocks. Highway, float32; gradients float32 or bfloat16.
 //
 //   adam_update(n, step, gradient, param, mu, nu);   // 28 bytes of traffic a parameter
 //
@@ -8,6 +8,8 @@
 
 #include <cstdint>
 #include <limits>
+
+#include "kernels/optimizers/float_pointer.h"
 
 namespace quintet::cpu {
 
@@ -26,14 +28,14 @@ struct AdamStep {
   float mu_use, gradient_use, nu_use;
   float eps, eps_root, rate, decay;
 };
-bool adam_update(int64_t n, const AdamStep& step, GradientUse use, const float* gradient,
+bool adam_update(int64_t n, const AdamStep& step, GradientUse use, FloatPointer gradient,
                  float* param, float* mu, float* nu);
 
 ///   param -= rate (sign(b1 mu + (1 - b1) g) + decay param);  mu = b2 mu + (1 - b2) g
 struct LionStep {
   float b1, one_minus_b1, b2, one_minus_b2, rate, decay;
 };
-bool lion_update(int64_t n, const LionStep& step, GradientUse use, const float* gradient,
+bool lion_update(int64_t n, const LionStep& step, GradientUse use, FloatPointer gradient,
                  float* param, float* mu);
 
 ///   trace = g + momentum trace;  param -= rate (nesterov ? g + momentum trace : trace)
@@ -42,11 +44,11 @@ struct SgdStep {
   float momentum, rate;
   bool nesterov;
 };
-bool sgd_update(int64_t n, const SgdStep& step, GradientUse use, const float* gradient,
+bool sgd_update(int64_t n, const SgdStep& step, GradientUse use, FloatPointer gradient,
                 float* param, float* trace);
 
-/// Sum of squares of n floats: float32 within runs of 1024, double across them. NaN and infinities
+/// Sum of squares of n numbers: float32 within runs of 1024, double across them. NaN and infinities
 /// show.
-double sum_of_squares_block(int64_t n, const float* values);
+double sum_of_squares_block(int64_t n, FloatPointer values);
 
 }  // namespace quintet::cpu

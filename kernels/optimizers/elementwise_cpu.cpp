@@ -17,7 +17,7 @@ HWY_INLINE V used_gradient(V g, V scale, V limit) {
   return hn::Max(hn::Neg(limit), hn::Min(limit, hn::Mul(g, scale)));
 }
 
-bool adam(int64_t n, const AdamStep& s, GradientUse use, const float* HWY_RESTRICT gradient,
+bool adam(int64_t n, const AdamStep& s, GradientUse use, FloatPointer gradient,
           float* HWY_RESTRICT param, float* HWY_RESTRICT mu, float* HWY_RESTRICT nu) {
   const D d;
   const auto b1 = hn::Set(d, s.b1), c1 = hn::Set(d, s.one_minus_b1);
@@ -43,7 +43,7 @@ bool adam(int64_t n, const AdamStep& s, GradientUse use, const float* HWY_RESTRI
   return all_finite(bad);
 }
 
-bool lion(int64_t n, const LionStep& s, GradientUse use, const float* HWY_RESTRICT gradient,
+bool lion(int64_t n, const LionStep& s, GradientUse use, FloatPointer gradient,
           float* HWY_RESTRICT param, float* HWY_RESTRICT mu) {
   const D d;
   const auto b1 = hn::Set(d, s.b1), c1 = hn::Set(d, s.one_minus_b1);
@@ -64,7 +64,7 @@ bool lion(int64_t n, const LionStep& s, GradientUse use, const float* HWY_RESTRI
   return all_finite(bad);
 }
 
-bool sgd(int64_t n, const SgdStep& s, GradientUse use, const float* HWY_RESTRICT gradient,
+bool sgd(int64_t n, const SgdStep& s, GradientUse use, FloatPointer gradient,
          float* HWY_RESTRICT param, float* HWY_RESTRICT trace) {
   const D d;
   const auto momentum = hn::Set(d, s.momentum), rate = hn::Set(d, s.rate);
@@ -83,27 +83,28 @@ bool sgd(int64_t n, const SgdStep& s, GradientUse use, const float* HWY_RESTRICT
   return all_finite(bad);
 }
 
-double squares(int64_t n, const float* values) {
+double squares(int64_t n, FloatPointer values) {
   const D d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   constexpr int64_t kRun = 1024;
   double total = 0;
   for (int64_t begin = 0; begin < n; begin += kRun) {
-    const float* run = values + begin;
+    const FloatPointer run = values + begin;
+    const Load load{};
     const int64_t length = std::min(kRun, n - begin);
     // Four sums side by side hide the latency of the multiply-add.
     V a = hn::Zero(d), b = a, c = a, e = a;
     int64_t i = 0;
     for (; i + 4 * lanes <= length; i += 4 * lanes) {
-      const V w = hn::LoadU(d, run + i), x = hn::LoadU(d, run + i + lanes);
-      const V y = hn::LoadU(d, run + i + 2 * lanes), z = hn::LoadU(d, run + i + 3 * lanes);
+      const V w = load(run + i), x = load(run + (i + lanes));
+      const V y = load(run + (i + 2 * lanes)), z = load(run + (i + 3 * lanes));
       a = hn::MulAdd(w, w, a);
       b = hn::MulAdd(x, x, b);
       c = hn::MulAdd(y, y, c);
       e = hn::MulAdd(z, z, e);
     }
-    for_each_vector(length - i, [&](int64_t k, const auto& load, const auto&) HWY_ATTR {
-      const V x = load(run + i + k);
+    for_each_vector(length - i, [&](int64_t k, const auto& load_some, const auto&) HWY_ATTR {
+      const V x = load_some(run + (i + k));
       a = hn::MulAdd(x, x, a);
     });
     const V sum = hn::Add(hn::Add(a, b), hn::Add(c, e));
@@ -125,19 +126,19 @@ HWY_EXPORT(sgd);
 HWY_EXPORT(squares);
 }  // namespace
 
-bool adam_update(int64_t n, const AdamStep& step, GradientUse use, const float* gradient,
+bool adam_update(int64_t n, const AdamStep& step, GradientUse use, FloatPointer gradient,
                  float* param, float* mu, float* nu) {
   return HWY_DYNAMIC_DISPATCH(adam)(n, step, use, gradient, param, mu, nu);
 }
-bool lion_update(int64_t n, const LionStep& step, GradientUse use, const float* gradient,
+bool lion_update(int64_t n, const LionStep& step, GradientUse use, FloatPointer gradient,
                  float* param, float* mu) {
   return HWY_DYNAMIC_DISPATCH(lion)(n, step, use, gradient, param, mu);
 }
-bool sgd_update(int64_t n, const SgdStep& step, GradientUse use, const float* gradient,
+bool sgd_update(int64_t n, const SgdStep& step, GradientUse use, FloatPointer gradient,
                 float* param, float* trace) {
   return HWY_DYNAMIC_DISPATCH(sgd)(n, step, use, gradient, param, trace);
 }
-double sum_of_squares_block(int64_t n, const float* values) {
+double sum_of_squares_block(int64_t n, FloatPointer values) {
   return HWY_DYNAMIC_DISPATCH(squares)(n, values);
 }
 

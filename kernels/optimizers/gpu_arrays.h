@@ -6,13 +6,14 @@
 #include <functional>
 
 #include "kernels/optimizers/adafactor_shape.h"
+#include "kernels/optimizers/float_pointer.h"
 #include "kernels/optimizers/rules.h"
 
 namespace quintet {
 
 /// A parameter and what is updated with it, all of n elements.
 struct UpdateArrays {
-  const float* gradient;  // null: zero
+  FloatPointer gradient;  // null: zero
   float* param;
   float* first = nullptr;   // Adam's and Lion's mu, SGD's trace
   float* second = nullptr;  // Adam's nu
@@ -47,7 +48,7 @@ struct RuleState {
 inline constexpr size_t kMostRules = 6;
 /// A parameter, its gradient, which a pass changes unless its last rule is Apply, and the states of its steps.
 struct RuleArrays {
-  float* gradient;
+  FloatPointer gradient;
   float* param;
   void* copy = nullptr;  // as in UpdateArrays
   int64_t n = 0;
@@ -82,7 +83,7 @@ using ExchangeSums = std::function<void(AdafactorExchange)>;
 /// One array of Adafactor. Its moments' shape says whether v_row and v_col are used (factored), or
 /// v.
 struct AdafactorGpuArray {
-  const float* gradient;  // null: zero
+  FloatPointer gradient;  // null: zero
   float* param;
   float *v_row = nullptr, *v_col = nullptr, *v = nullptr;
   float* momentum = nullptr;      // null without beta1

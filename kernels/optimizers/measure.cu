@@ -1,6 +1,7 @@
 #include <vector>
 
 #include "kernels/optimizers/optimizers_gpu.h"
+#include "kernels/optimizers/used_gradient.cuh"
 #include "kernels/simt/host/scratch.h"
 #include "kernels/vectors/multi.cuh"
 #include "kernels/vectors/vectors.cuh"
@@ -14,7 +15,7 @@ constexpr int64_t kChunk = 32768;  // elements of a block
 constexpr int kUnit = 4, kUnits = 4;
 
 struct Entry {
-  const float* x;
+  FloatPointer x;
   int64_t n, first_chunk, index;
   int32_t vector;
 };
@@ -66,7 +67,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 #pragma unroll
       for (int u = 0; u < kUnits; ++u) {
         float four[kUnit];
-        load<kUnit>(e.x + i + u * kStride, four);
+        load<kUnit>(e.x, i + u * kStride, four);
 #pragma unroll
         for (int k = 0; k < kUnit; ++k) v[u * kUnit + k] = four[k];
       }
@@ -75,7 +76,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
   for (; i < end; i += kStride)
     for (int64_t k = i; k < i + kUnit && k < end; ++k) {
-      const float one[1] = {e.x[k]};
+      float one[1];
+      load<1>(e.x, k, one);
       m.add(one);
     }
   const ArrayStatistics result = of_block(m);
@@ -141,9 +143,10 @@ void measure_arrays_gpu(Views arrays, ArrayStatistics* statistics, double* squar
   std::vector<Entry> entries;
   int64_t chunks = 0;
   for (const View& view : arrays) {
-    const float* x = view.absent() ? nullptr : view.data<const float>();
+    const FloatPointer x(view);
     const int64_t n = view.absent() ? 0 : view.elements();
-    entries.push_back({x, n, 0, static_cast<int64_t>(entries.size()), are_aligned({x}) ? 1 : 0});
+    entries.push_back(
+        {x, n, 0, static_cast<int64_t>(entries.size()), are_aligned({x.pointer}) ? 1 : 0});
     chunks += chunks_of(n);
   }
   const simt::Scratch parts(chunks * static_cast<int64_t>(sizeof(ArrayStatistics)), stream);

@@ -1,6 +1,6 @@
 #pragma once
 // The optimizers' passes on a GPU, each over all parameters in one launch (a list of any length).
-// All pointers are device memory, arrays float32. Sums have a fixed order.
+// All pointers are device memory, arrays float32, gradients float32 or bfloat16. Sums have a fixed order.
 //
 //   update_adam_gpu(arrays, step, {.scale = clipped}, control, stream);
 
@@ -34,7 +34,7 @@ void update_amos_cells_gpu(std::span<const AmosCells> arrays, const rules::Amos&
 
 /// statistics[i] of arrays[i], and statistics[arrays.size()] of all: its squares are the sum in the
 /// order of the arrays; squares[i], unless null, the same as statistics[i].squares. In device memory.
-/// Arrays are float32; absent ones count as empty.
+/// Arrays are float32 or bfloat16; absent ones count as empty.
 void measure_arrays_gpu(Views arrays, ArrayStatistics* statistics, double* squares, Stream stream);
 /// From the squares of `count` gradients, added in order, and as many marks (null: none).
 void summarize_gradients_gpu(const double* squares, const int32_t* marks, int64_t count,

@@ -89,7 +89,7 @@ template <int kCount>
 __device__ void update_unit(const RuleArrays& a, const Steps& steps, const Scales& scales,
                             int64_t i, float& bad) {
   float g[kCount], param[kCount];
-  load<kCount>(a.gradient + i, g);
+  load<kCount>(a.gradient, i, g);
   load<kCount>(a.param + i, param);
   for (int s = 0; s < steps.count; ++s) {
     const Step& step = steps.steps[s];
@@ -98,7 +98,7 @@ __device__ void update_unit(const RuleArrays& a, const Steps& steps, const Scale
       step_unit<kCount>(rule, a.states[s], use, scales.factor[s], i, g, param, bad);
     });
   }
-  if (steps.updates_param == 0) return store<kCount>(a.gradient + i, g);
+  if (steps.updates_param == 0) return store<kCount>(a.gradient, i, g);
   store<kCount>(a.param + i, param);
   if (a.copy != nullptr) store<kCount>(static_cast<bf16*>(a.copy) + i, param);
 }
@@ -149,7 +149,7 @@ Step step_of(const RuleStep& from, std::span<const RuleArrays> arrays, size_t pl
 }
 
 bool is_vector(const RuleArrays& a) {
-  bool aligned = are_aligned({a.gradient, a.param, a.copy});
+  bool aligned = are_aligned({a.gradient.pointer, a.param, a.copy});
   for (const RuleState& state : a.states) aligned &= are_aligned({state.first, state.second});
   return aligned;
 }
@@ -165,7 +165,7 @@ void update_rules_gpu(std::span<const RuleArrays> arrays, std::span<const RuleSt
   for (size_t s = 0; s < rules.size(); ++s) steps.steps[s] = step_of(rules[s], arrays, s);
   std::vector<Entry> entries;
   for (const RuleArrays& a : arrays) {
-    QT_ASSERT(a.n == 0 || a.gradient != nullptr);
+    QT_ASSERT(a.n == 0 || a.gradient.pointer != nullptr);
     entries.push_back({a, 0, is_vector(a) ? 1 : 0});
   }
   in_tables<Entry>(

@@ -55,7 +55,7 @@ template <int kCount, typename Rule>
 __device__ void update_unit(const UpdateArrays& a, const Rule& rule, const UsedGradient& use,
                             int64_t i, float& bad) {
   float g[kCount] = {}, param[kCount], first[kCount] = {}, second[kCount] = {};
-  if (a.gradient != nullptr) load<kCount>(a.gradient + i, g);
+  if (a.gradient.pointer != nullptr) load<kCount>(a.gradient, i, g);
   load<kCount>(a.param + i, param);
   if constexpr (Rule::kStates > 0) load<kCount>(a.first + i, first);
   if constexpr (Rule::kStates > 1) load<kCount>(a.second + i, second);
@@ -99,7 +99,7 @@ void update_all(std::span<const UpdateArrays> arrays, const Rule& rule, const cp
     QT_ASSERT(a.n == 0 || ((Rule::kStates < 1 || a.first != nullptr) &&
                            (Rule::kStates < 2 || a.second != nullptr)));
     entries.push_back(
-        {a, 0, are_aligned({a.gradient, a.param, a.first, a.second, a.copy}) ? 1 : 0});
+        {a, 0, are_aligned({a.gradient.pointer, a.param, a.first, a.second, a.copy}) ? 1 : 0});
   }
   in_tables<Entry>(
       entries, [](const Entry& e) { return e.chunks(); },

@@ -1,4 +1,4 @@
-// A loop over float32 arrays of any length in full vectors, for the kernels of this folder. Include
+// A loop over arrays of any length, float32 or FloatPointer, in full vectors, for the kernels of this folder. Include
 // between foreach_target.h and HWY_AFTER_NAMESPACE, as Highway's own -inl headers are.
 
 #if defined(QUINTET_OPTIMIZERS_VECTORS_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -13,6 +13,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/optimizers/float_pointer.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace quintet::cpu {
 namespace HWY_NAMESPACE {
@@ -21,13 +23,32 @@ namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 
+/// A full vector at p.
+struct Load {
+  V operator()(const float* p) const { return hn::LoadU(D(), p); }
+  V operator()(FloatPointer p) const {
+    if (!p.is_bf16) return hn::LoadU(D(), static_cast<const float*>(p.pointer));
+    const hn::Rebind<hwy::bfloat16_t, D> rounded;
+    return hn::PromoteTo(D(), hn::LoadU(rounded, static_cast<const hwy::bfloat16_t*>(p.pointer)));
+  }
+};
+/// The first `rest` numbers of one, zeros beyond.
+struct LoadRest {
+  size_t rest;
+  V operator()(FloatPointer p) const {
+    HWY_ALIGN float buffer[hn::MaxLanes(D())] = {};
+    for (size_t i = 0; i < rest; ++i) buffer[i] = (p + static_cast<int64_t>(i)).get();
+    return hn::Load(D(), buffer);
+  }
+};
+
 /// Calls body(offset, load, store) for all full vectors, then once for the rest with masked access.
 /// `store` gives what it has stored, zeros in lanes beyond the end.
 template <class Body>
 HWY_INLINE void for_each_vector(int64_t n, const Body& body) {
   const D d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto load = [d](const float* p) HWY_ATTR { return hn::LoadU(d, p); };
+  const Load load{};
   const auto store = [d](V v, float* p) HWY_ATTR {
     hn::StoreU(v, d, p);
     return v;
@@ -36,11 +57,7 @@ HWY_INLINE void for_each_vector(int64_t n, const Body& body) {
   for (; i + lanes <= n; i += lanes) body(i, load, store);
   if (i == n) return;
   const size_t rest = std::min(static_cast<size_t>(n - i), hn::Lanes(d));
-  const auto load_rest = [d, rest](const float* p) HWY_ATTR {
-    HWY_ALIGN float buffer[hn::MaxLanes(D())] = {};
-    std::copy_n(p, rest, buffer);
-    return hn::Load(d, buffer);
-  };
+  const LoadRest load_rest{rest};
   const auto store_rest = [d, rest](V v, float* p) HWY_ATTR {
     HWY_ALIGN float buffer[hn::MaxLanes(D())];
     hn::Store(v, d, buffer);

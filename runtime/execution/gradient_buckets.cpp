@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/gpu/gpu_kernels.h"
+#include "kernels/optimizers/float_pointer.h"
 #include "runtime/op/op.h"
 
 namespace quintet {
@@ -48,6 +49,15 @@ Tensors cast(const Tensors& xs, DType dtype) {
   else
     for (size_t i = 0; i < xs.size(); ++i) cast_on_cpu(from[i], to[i]);
   return ys;
+}
+
+/// sum += x, added in float32 and rounded to bfloat16.
+void grow(const View& sum, const View& x) {
+  Device& device = Device::current();
+  if (!device.is_cpu()) return device.kernels().accumulate(sum, x, device.stream());
+  const FloatPointer to(sum), from(x);
+#pragma omp parallel for
+  for (int64_t i = 0; i < sum.elements(); ++i) (to + i).set((to + i).get() + (from + i).get());
 }
 
 }  // namespace
@@ -116,9 +126,9 @@ void GradientBuckets::send(Bucket& bucket) {
     leaves.push_back(std::move(leaf));
   }
   bucket.waiting.clear();
-  const DType summed = grads[0].spec().dtype;
-  if (summed == DType::f32 && dtype_ != summed && !grads[0].layout().partial.empty())
-    grads = cast(grads, dtype_);
+  const DType summed = grads[0].spec().dtype, travels = dtypes_.travels;
+  if (summed == DType::f32 && travels != summed && !grads[0].layout().partial.empty())
+    grads = cast(grads, travels);
   const int64_t bytes = std::exchange(bucket.bytes, 0);
   sent_.push_back(
       {std::move(leaves), AsyncReshard(std::move(grads), layouts, true), bytes, summed});
@@ -142,14 +152,24 @@ void GradientBuckets::receive_first() {
   sent_.pop_front();
   sent_bytes_ -= first.bytes;
   Tensors grads = first.reshard.wait_all();
-  if (grads[0].spec().dtype != first.dtype) grads = cast(grads, first.dtype);
+  if (grads[0].spec().dtype != first.dtype && dtypes_.stored == first.dtype)
+    grads = cast(grads, first.dtype);
   for (size_t i = 0; i < grads.size(); ++i) store(first.leaves[i], std::move(grads[i]));
 }
 
-void GradientBuckets::store(const Tensor& leaf, Tensor grad) {
+void GradientBuckets::store(const Tensor& leaf, Tensor grad) const {
   Tensor before = leaf.grad();
   leaf.set_grad({});
-  leaf.set_grad(before ? accumulate(std::move(before), std::move(grad)) : std::move(grad));
+  const bool is_rounded = dtypes_.stored == DType::bf16;
+  if (before && is_rounded) {
+    grow(before.local(), grad.local());
+    grad = std::move(before);
+  } else if (before) {
+    grad = accumulate(std::move(before), std::move(grad));
+  } else if (is_rounded && grad.spec().dtype != DType::bf16) {
+    grad = cast({std::move(grad)}, DType::bf16)[0];
+  }
+  leaf.set_grad(std::move(grad));
 }
 
 Tensor GradientBuckets::accumulate(Tensor a, Tensor b) {
@@ -166,6 +186,8 @@ Tensor GradientBuckets::accumulate(Tensor a, Tensor b) {
 
 Tensor GradientBuckets::scaled(const Tensor& x, double factor) {
   if (!x || factor == 1) return x;
+  if (const DType dtype = x.spec().dtype; dtype != DType::f32 && Device::current().is_cpu())
+    return cast({scaled(cast({x}, DType::f32)[0], factor)}, dtype)[0];  // float32 is what it scales
   const Tensor y(x.spec(), x.layout(), x.global_slice());
   const std::array in{x.local()}, out{y.local()};
   Device& device = Device::current();

@@ -16,14 +16,19 @@
 
 namespace quintet {
 
+/// Of gradients, float32 or bfloat16: what sums over ranks are sent as, and what leaves have.
+struct GradientDTypes {
+  DType travels = DType::f32, stored = DType::f32;
+};
+
 class GradientBuckets {
  public:
-  /// `layers` outlive it. Sums over ranks travel as `dtype`, float32 or bfloat16; whatever is summed on a rank
-  /// is summed in float32.
+  /// `layers` outlive it. Whatever is summed on a rank is summed in float32; what a leaf has is rounded to
+  /// dtypes.stored when something is added to it.
   explicit GradientBuckets(int64_t passes = 1,
                            const ParameterLayers& layers = ParameterLayers::none(),
-                           DType dtype = DType::f32)
-      : passes_(passes), layers_(layers), dtype_(dtype) {}
+                           GradientDTypes dtypes = {})
+      : passes_(passes), layers_(layers), dtypes_(dtypes) {}
 
   /// `grad` is added to what the leaf has. Every rank of the mesh calls it. Until the last of those that
   /// are `to_come` in this pass, and in the other passes, they are summed where they are, so that one
@@ -63,11 +68,11 @@ class GradientBuckets {
   void receive_first();
   /// The sum over replicas of a gradient that has been scattered begins.
   void advance_next();
-  static void store(const Tensor& leaf, Tensor grad);
+  void store(const Tensor& leaf, Tensor grad) const;
 
   int64_t passes_;
   const ParameterLayers& layers_;
-  DType dtype_;
+  GradientDTypes dtypes_;
   std::unordered_map<const void*, int64_t>
       passed_;                       // a leaf's passes that have given all they have
   std::vector<Waiting> unfinished_;  // more of the leaf is to come

@@ -14,13 +14,16 @@ namespace quintet {
 namespace {
 
 /// The sum of a block that may have overflowed float32 although every number is finite, in double.
-double exact_sum_of_squares(const float* values, int64_t n) {
+double exact_sum_of_squares(FloatPointer values, int64_t n) {
   double total = 0;
-  for (int64_t i = 0; i < n; ++i) total += static_cast<double>(values[i]) * values[i];
+  for (int64_t i = 0; i < n; ++i) {
+    const auto value = static_cast<double>((values + i).get());
+    total += value * value;
+  }
   return total;
 }
 
-double block_sum(const float* values, int64_t n) {
+double block_sum(FloatPointer values, int64_t n) {
   const double sum = cpu::sum_of_squares_block(n, values);
   return std::isfinite(sum) ? sum : exact_sum_of_squares(values, n);
 }
@@ -34,7 +37,7 @@ std::vector<double> squares_on_cpu(std::span<const ParamSlot> params) {
   std::vector<double> sums(blocks.size());
   for_each_block(blocks.size(), [&](size_t i) {
     const auto [array, begin, end] = blocks[i];
-    sums[i] = block_sum(params[static_cast<size_t>(array)].grad.data<float>() + begin, end - begin);
+    sums[i] = block_sum(FloatPointer(params[static_cast<size_t>(array)].grad) + begin, end - begin);
   });
   std::vector<double> squares(params.size());
   for (size_t i = 0; i < blocks.size(); ++i)
@@ -216,7 +219,7 @@ GradientCheck QueuedCheck::check(const HostArray& of_device) const {
   return check;
 }
 
-double sum_of_squares(const float* values, int64_t n) {
+double sum_of_squares(FloatPointer values, int64_t n) {
   const auto blocks = cut_into_blocks({n});
   std::vector<double> sums(blocks.size());
   for_each_block(blocks.size(), [&](size_t i) {

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 
+#include "kernels/optimizers/float_pointer.h"
 #include "runtime/optim/optimizer.h"
 #include "runtime/tensor/tensor.h"
 
@@ -57,7 +58,7 @@ class QueuedCheck {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Sum of squares of n floats, the same for any number of threads.
-double sum_of_squares(const float* values, int64_t n);
+/// Sum of squares of n numbers, the same for any number of threads.
+double sum_of_squares(FloatPointer values, int64_t n);
 
 }  // namespace quintet

@@ -10,15 +10,16 @@ namespace {
 
 class HostMirror final : public Optimizer {
  public:
-  explicit HostMirror(OptimizerPtr optimizer) : optimizer_(std::move(optimizer)) {}
+  HostMirror(OptimizerPtr optimizer, DType gradient_dtype)
+      : optimizer_(std::move(optimizer)), gradient_dtype_(gradient_dtype) {}
 
   void init(std::span<const ParamSlot> params) override {
     params_.clear();
     grads_.clear();
     std::vector<ParamSlot> slots(params.begin(), params.end());
     for (ParamSlot& slot : slots) {
-      params_.push_back(pinned_like(slot.param));
-      grads_.push_back(pinned_like(slot.param));
+      params_.push_back(pinned_like(slot.param, DType::f32));
+      grads_.push_back(pinned_like(slot.param, gradient_dtype_));
       slot.param = params_.back().view;
     }
     const Device::Use on_cpu(Device::cpu());
@@ -68,24 +69,25 @@ class HostMirror final : public Optimizer {
 
  private:
   static void copy(Device& device, const View& from, const View& to) {
-    QT_ASSERT(from.dtype == DType::f32);
-    device.copy(to.pointer, from.pointer, from.elements() * size_of(DType::f32));
+    QT_ASSERT(from.dtype == to.dtype);
+    device.copy(to.pointer, from.pointer, from.elements() * size_of(from.dtype));
   }
-  static StateBuffer pinned_like(const View& array) {
+  static StateBuffer pinned_like(const View& array, DType dtype) {
     StateBuffer pinned{
-        Device::current().pinned(std::max<int64_t>(array.elements() * size_of(DType::f32), 1)),
-        array};
+        Device::current().pinned(std::max<int64_t>(array.elements() * size_of(dtype), 1)), array};
+    pinned.view.dtype = dtype;
     pinned.view.pointer = pinned.buffer.get();
     return pinned;
   }
   OptimizerPtr optimizer_;
+  DType gradient_dtype_;
   std::vector<StateBuffer> params_, grads_;
 };
 
 }  // namespace
 
-OptimizerPtr host_mirror(OptimizerPtr optimizer) {
-  return std::make_shared<HostMirror>(std::move(optimizer));
+OptimizerPtr host_mirror(OptimizerPtr optimizer, DType gradient_dtype) {
+  return std::make_shared<HostMirror>(std::move(optimizer), gradient_dtype);
 }
 
 }  // namespace quintet

@@ -28,8 +28,8 @@ namespace quintet {
 
 struct UpdateControl;  // kernels/optimizers/gpu_arrays.h
 
-/// One parameter: float32, row-major. `param` is updated in place; `grad` may be overwritten by an
-/// update; View::none() as gradient means zero.
+/// One parameter: float32, row-major. `param` is updated in place; `grad`, float32 or bfloat16, may be
+/// overwritten by an update; View::none() as gradient means zero.
 struct ParamSlot {
   std::string name;  // T5X's path: "encoder/layers_0/mlp/wi/kernel"
   Axes axes;         // logical, of the global array

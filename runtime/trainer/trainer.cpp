@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "runtime/execution/gradient_buckets.h"
 #include "runtime/execution/rank_sums.h"
 #include "runtime/execution/tape.h"
 #include "runtime/execution/turns.h"
@@ -103,6 +102,19 @@ void add_weight_metrics(Metrics& metrics, const std::vector<ParamSlot>& slots,
   }
 }
 
+/// Throws where something else keeps sums of gradients in float32.
+void check_gradient_dtype(const TrainerOptions& options, const Optimizer& optimizer) {
+  if (options.gradient_dtype == DType::f32) return;
+  QT_CHECK(
+      options.reduction == GradientReduction::microbatch,
+      "--gradient_dtype=bfloat16, --reduce_gradients=step: the sum of a rank's microbatches is "
+      "kept in float32 until the last of them; leave one of the two flags out");
+  QT_CHECK(
+      !optimizer.example_clip(),
+      "--gradient_dtype=bfloat16: the optimizer clips the gradient of each example, whose sums "
+      "are float32; leave the flag out");
+}
+
 }  // namespace
 
 Trainer::Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimizer,
@@ -139,10 +151,11 @@ Trainer::Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimiz
            "--interleave_microbatches, --reduce_gradients=step: the optimizer clips the gradient "
            "of each example before it "
            "is added to others; leave them out");
+  check_gradient_dtype(options_, *optimizer_);
   const int64_t count[] = {static_cast<int64_t>(parameters_.trained().size())};
   marks_ = zero_state(DType::i32, count, device_);
   if (options_.optimizer_offload && !device_.is_cpu())
-    optimizer_ = host_mirror(std::move(optimizer_));
+    optimizer_ = host_mirror(std::move(optimizer_), options_.gradient_dtype);
   optimizer_->init(slots());
 }
 
@@ -173,9 +186,9 @@ void Trainer::compute_gradients(const HostArrays& batch, Key key,
     }
     tape.backward(step.loss, buckets);
   };
-  GradientBuckets of_step(parts, layers_, options_.reduction_dtype);
+  GradientBuckets of_step(parts, layers_, gradient_dtypes());
   for (int64_t part = 0; part < parts; part += together) {
-    GradientBuckets of_part(together, layers_, options_.reduction_dtype);
+    GradientBuckets of_part(together, layers_, gradient_dtypes());
     GradientBuckets& buckets = once ? of_step : of_part;
     if (options_.interleave)
       run_in_turns(std::array<std::function<void()>, 2>{[&] { run(part, buckets); },
@@ -203,7 +216,7 @@ void Trainer::sum_clipped_gradients(const HostArrays& batch, Key key, double cli
   MeshReducer reducer;
   for (int64_t example = 0; example < options_.num_microbatches * shards; ++example) {
     const int64_t row = example / shards;
-    GradientBuckets buckets(1, layers_, options_.reduction_dtype);
+    GradientBuckets buckets(1, layers_, gradient_dtypes());
     Tape tape;
     LossOutput step;
     {
@@ -251,6 +264,14 @@ std::vector<LossOutput> Trainer::take_gradients(const HostArrays& batch) {
   return losses;
 }
 
+GradientDTypes Trainer::gradient_dtypes() const {
+  return {.travels = options_.reduction_dtype, .stored = options_.gradient_dtype};
+}
+
+int64_t Trainer::gradient_bytes() const {
+  return parameters_.elements() * size_of(options_.gradient_dtype);
+}
+
 void Trainer::drop_gradients() {
   for (const ParamInfo& info : parameters_.all()) info.used().set_grad({});
 }
@@ -270,7 +291,7 @@ GradientCheck Trainer::update_if_finite(UpdateArgs args, const GradientCheckOpti
                                         Metrics& weights) {
   const std::vector<ParamSlot> params = slots();
   const GradientCheck check = [&] {
-    ProfileScope scope("check_gradients", parameters_.elements() * 4);
+    ProfileScope scope("check_gradients", gradient_bytes());
     return check_gradients(params, options);
   }();
   check.all_finite ? fp8_.update(nullptr) : fp8_.discard();
@@ -292,7 +313,7 @@ GradientCheck Trainer::update_if_finite(UpdateArgs args, const GradientCheckOpti
 QueuedCheck Trainer::queue_update(UpdateArgs args, const GradientCheckOptions& options) {
   const std::vector<ParamSlot> params = slots();
   QueuedCheck queued = [&] {
-    ProfileScope scope("check_gradients", parameters_.elements() * 4);
+    ProfileScope scope("check_gradients", gradient_bytes());
     return QueuedCheck(params, options);
   }();
   args.squares = queued.squares();

@@ -10,6 +10,7 @@
 
 #include "runtime/base/execution_context.h"
 #include "runtime/execution/gather_cache.h"
+#include "runtime/execution/gradient_buckets.h"
 #include "runtime/metrics/metric.h"
 #include "runtime/optim/gradients.h"
 #include "runtime/optim/optimizer.h"
@@ -37,6 +38,9 @@ struct TrainerOptions {
   GradientReduction reduction = GradientReduction::microbatch;
   /// What sums of gradients over ranks travel as: float32, or bfloat16 for half the bytes.
   DType reduction_dtype = DType::f32;
+  /// What gradients of parameters are kept as until the update: float32, or bfloat16, which takes 2 bytes fewer a
+  /// parameter. Each result that is added to one, mostly one a microbatch, is computed in float32 and the sum rounded.
+  DType gradient_dtype = DType::f32;
   /// Two microbatches at a time take turns, so that one computes while the other waits for ranks; the sum
   /// of their gradients is reduced. Needs an even number of them.
   bool interleave = false;
@@ -106,6 +110,8 @@ class Trainer {
                                  Metrics& weights);
   QueuedCheck queue_update(UpdateArgs args, const GradientCheckOptions& options);
   void drop_gradients();
+  int64_t gradient_bytes() const;
+  GradientDTypes gradient_dtypes() const;
   void compute_gradients(const HostArrays& batch, Key key,
                          const std::function<void(const LossOutput&)>& done);
   void sum_clipped_gradients(const HostArrays& batch, Key key, double clip,

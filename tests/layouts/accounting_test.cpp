@@ -125,7 +125,7 @@ void run_gradients(const Training& training, BaseModel& model, DType travels = D
     const Tape::Recording recording(tape);
     step = loss_of(model)(batch, 0, Rows::all(batch).end, key_from_seed(5));
   }
-  GradientBuckets buckets(1, ParameterLayers::none(), travels);
+  GradientBuckets buckets(1, ParameterLayers::none(), {.travels = travels});
   tape.backward(step.loss, buckets);
   buckets.finish();
 }
@@ -198,7 +198,7 @@ TEST(Gradients, InBfloat16AreOffByARoundingOfPartsAndOneOfEachSum) {
       sharded.dims[1] = {"data"};
       open.partial = {"replica", "data"};
       const Tensor leaf(spec, is_sharded ? sharded : whole, full_slice(spec));
-      GradientBuckets buckets(2, ParameterLayers::none(), DType::bf16);
+      GradientBuckets buckets(2, ParameterLayers::none(), {.travels = DType::bf16});
       std::vector<double> sums(600), sizes(600);
       for (uint32_t pass = 0; pass < 2; ++pass) {
         const Parts parts = parts_of_gradient(comm.rank(), 4, 600, 10 * pass);

@@ -85,6 +85,7 @@ Result run(const Training& training) {
                   {.num_microbatches = training.microbatches,
                    .reduction = training.reduction,
                    .reduction_dtype = training.reduction_dtype,
+                   .gradient_dtype = training.gradient_dtype,
                    .interleave = training.interleave,
                    .t5x_dropout = training.t5x_dropout,
                    .learning_rate = [](int64_t) { return 0.01F; },

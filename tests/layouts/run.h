@@ -39,7 +39,7 @@ struct Training {
   double dropout_rate = 0.1;
   std::function<OptimizerPtr()> optimizer;  // default: Adafactor
   GradientReduction reduction = GradientReduction::microbatch;
-  DType reduction_dtype = DType::f32;
+  DType reduction_dtype = DType::f32, gradient_dtype = DType::f32;
   bool interleave = false;
   bool fp8 = false;  // dense layers
   bool t5x_dropout = false;

@@ -40,12 +40,12 @@ class AdafactorParam {
   AdafactorParam(const AdafactorOptions& options, const ParamSlot& slot);
   /// The phases in one go. `gradient`: as large as the parameter.
   void update(const AdafactorOptions& options, const StepNumbers& numbers, const ParamSlot& slot,
-              const float* gradient);
+              FloatPointer gradient);
 
   // The phases, in order. Where the array is sharded over ranks, what a phase puts into the bucket has
   // to be summed before the next.
   void take_sums(const AdafactorOptions& options, const StepNumbers& numbers, const ParamSlot& slot,
-                 const float* gradient);
+                 FloatPointer gradient);
   void add_sums(Bucket& bucket);
   void take_moments(const AdafactorOptions& options, const StepNumbers& numbers,
                     const ParamSlot& slot);
@@ -194,7 +194,7 @@ AdafactorGpuArray AdafactorParam::on_gpu(const ParamSlot& slot) const {
   for (size_t i = 0; i < factoring_.dims.size(); ++i)
     axes.push_back({moment_axis(factoring_.dims[i]), slot.param.size(static_cast<int>(i)),
                     slot.param.global[i]});
-  return {.gradient = slot.grad.absent() ? nullptr : slot.grad.data<float>(),
+  return {.gradient = FloatPointer(slot.grad),
           .param = slot.param.data<float>(),
           .v_row = floats(v_row_),
           .v_col = floats(v_col_),
@@ -244,7 +244,7 @@ std::vector<double> AdafactorParam::along_sums(int64_t size) {
 }
 
 void AdafactorParam::take_sums(const AdafactorOptions& options, const StepNumbers& numbers,
-                               const ParamSlot& slot, const float* gradient) {
+                               const ParamSlot& slot, FloatPointer gradient) {
   arrays_ = {gradient, numbers.gradient_scale, slot.param.data<float>(), momentum(),
              m_.view.dtype == DType::bf16};
   if (factoring_.factored) {
@@ -361,7 +361,7 @@ void AdafactorParam::apply(const AdafactorOptions& options, const StepNumbers& n
 }
 
 void AdafactorParam::update(const AdafactorOptions& options, const StepNumbers& numbers,
-                            const ParamSlot& slot, const float* gradient) {
+                            const ParamSlot& slot, FloatPointer gradient) {
   if (layout_.lines.empty()) return;
   take_sums(options, numbers, slot, gradient);
   take_moments(options, numbers, slot);
@@ -403,11 +403,11 @@ class Adafactor final : public Optimizer {
     const StepNumbers numbers = numbers_of(args, params);
     if (!Device::current().is_cpu()) return update_on_gpu(numbers, params, args);
     std::vector<StateBuffer> zeros(params.size());  // in the place of absent gradients
-    std::vector<const float*> gradients(params.size());
+    std::vector<FloatPointer> gradients(params.size());
     for (size_t i = 0; i < params.size(); ++i) {
       QT_ASSERT(params[i].name == slots_[i].name);
       if (params[i].grad.absent()) zeros[i] = zero_state_like(params[i].param, Device::cpu());
-      gradients[i] = params[i].grad.absent() ? zeros[i].floats() : params[i].grad.data<float>();
+      gradients[i] = params[i].grad.absent() ? zeros[i].floats() : FloatPointer(params[i].grad);
     }
     if (std::any_of(params_.begin(), params_.end(), [](const auto& p) { return p.sharded(); }))
       return update_in_phases(args, numbers, params, gradients);
@@ -441,7 +441,7 @@ class Adafactor final : public Optimizer {
   /// Arrays that are sharded: each phase of all, and one bucket of sums between two.
   void update_in_phases(const UpdateArgs& args, const StepNumbers& numbers,
                         std::span<const ParamSlot> params,
-                        const std::vector<const float*>& gradients) {
+                        const std::vector<FloatPointer>& gradients) {
     Bucket sums, means, squares;
     for (size_t i = 0; i < params.size(); ++i)
       params_[i].take_sums(options_, numbers, params[i], gradients[i]);

@@ -56,7 +56,7 @@ class RunningSmallAmos final : public RunningAs<AmosOptions> {
     std::vector<AmosCells> arrays;
     for (size_t i = 0; i < slots.size(); ++i) {
       AmosCells& cells = arrays.emplace_back(states_[i].cells);
-      cells.gradient = slots[i].grad.data<float>();
+      cells.gradient = FloatPointer(slots[i].grad);
       cells.param = slots[i].param.data<float>();
       cells.not_finite = slots[i].not_finite;
     }

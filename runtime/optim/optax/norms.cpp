@@ -47,7 +47,7 @@ class RunningTrustRatio final : public RunningAs<TrustRatioOptions> {
     squares_.clear();
     for (const ParamSlot& slot : slots)
       for (const View* view : {&slot.param, &slot.grad})
-        squares_.push_back(sum_of_squares(view->data<float>(), view->elements()));
+        squares_.push_back(sum_of_squares(FloatPointer(*view), view->elements()));
     sum_pairs(squares_, slots, args.reducer);
     for (size_t i = 0; i < states.size(); ++i) states[i].squares = &squares_[2 * i];
   }
@@ -96,7 +96,7 @@ void RunningClip::update(Updates& updates) {
   if (Device::current().is_cpu()) {
     std::vector<double> squares;
     for (const ParamSlot& slot : slots)
-      squares.push_back(sum_of_squares(slot.grad.data<float>(), slot.grad.elements()));
+      squares.push_back(sum_of_squares(FloatPointer(slot.grad), slot.grad.elements()));
     sum_over_ranks(squares, updates.params, updates.args.reducer);
     const double total = std::accumulate(squares.begin(), squares.end(), 0.0);
     updates.apply({.use = {.scale = scale(std::sqrt(total))}});

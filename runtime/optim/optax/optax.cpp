@@ -112,7 +112,7 @@ class OptaxOptimizer final : public Optimizer {
   FusedStep fused_step(const UpdateArgs& args, std::span<const ParamSlot> params) const;
   void run_fused(const UpdateArgs& args, std::span<const ParamSlot> params);
   void run_fused_on_cpu(const FusedStep& step, std::span<const ParamSlot> params);
-  std::vector<float*> gradients_of(std::span<const ParamSlot> params);
+  std::vector<FloatPointer> gradients_of(std::span<const ParamSlot> params);
   bool decays(size_t i) const { return fused_->decays.empty() || fused_->decays[i]; }
 
   TransformationPtr transformation_;
@@ -144,9 +144,9 @@ std::vector<StateArray> OptaxOptimizer::state() {
   return arrays;
 }
 
-std::vector<float*> OptaxOptimizer::gradients_of(std::span<const ParamSlot> params) {
+std::vector<FloatPointer> OptaxOptimizer::gradients_of(std::span<const ParamSlot> params) {
   QT_ASSERT(params.size() == names_.size());
-  std::vector<float*> gradients;
+  std::vector<FloatPointer> gradients;
   for (size_t i = 0; i < params.size(); ++i) {
     QT_ASSERT(params[i].name == names_[i] && params[i].param.elements() == elements_[i]);
     if (params[i].grad.absent()) {
@@ -154,7 +154,7 @@ std::vector<float*> OptaxOptimizer::gradients_of(std::span<const ParamSlot> para
       zeros_[i] = zero_state_like(params[i].param, Device::current());
       gradients.push_back(zeros_[i].floats());
     } else {
-      gradients.push_back(params[i].grad.data<float>());
+      gradients.emplace_back(params[i].grad);
     }
   }
   return gradients;
@@ -167,7 +167,7 @@ void OptaxOptimizer::update(const UpdateArgs& args, std::span<const ParamSlot> p
     fused_->rate->count_up();
     return;
   }
-  const std::vector<float*> gradients = gradients_of(params);
+  const std::vector<FloatPointer> gradients = gradients_of(params);
   RuleQueue queue(params, gradients);
   Updates updates{params, gradients, {}, args, queue};
   for (size_t i = 0; i < params.size(); ++i) updates.places.push_back(i);
@@ -220,7 +220,7 @@ void OptaxOptimizer::run_fused(const UpdateArgs& args, std::span<const ParamSlot
   for (size_t i = 0; i < params.size(); ++i) {
     const ParamSlot& slot = params[i];
     (decays(i) ? with_decay : without)
-        .push_back({.gradient = slot.grad.absent() ? nullptr : slot.grad.data<float>(),
+        .push_back({.gradient = FloatPointer(slot.grad),
                     .param = slot.param.data<float>(),
                     .first = core != nullptr ? core->state(0, i) : nullptr,
                     .second = core != nullptr ? core->state(1, i) : nullptr,
@@ -235,7 +235,7 @@ void OptaxOptimizer::run_fused(const UpdateArgs& args, std::span<const ParamSlot
 }
 
 void OptaxOptimizer::run_fused_on_cpu(const FusedStep& step, std::span<const ParamSlot> params) {
-  const std::vector<float*> gradients = gradients_of(params);
+  const std::vector<FloatPointer> gradients = gradients_of(params);
   const RunningElementwise* core = fused_->core;
   const FusedStep without_decay = step.without_decay();
   for_each_block(blocks_.size(), [&](size_t b) {
@@ -243,7 +243,7 @@ void OptaxOptimizer::run_fused_on_cpu(const FusedStep& step, std::span<const Par
     const auto i = static_cast<size_t>(array);
     const int64_t n = end - begin;
     const FusedStep& own = decays(i) ? step : without_decay;
-    const float* gradient = gradients[i] + begin;
+    const FloatPointer gradient = gradients[i] + begin;
     float* param = params[i].param.data<float>() + begin;
     float* mu = core != nullptr ? core->state(0, i) + begin : nullptr;
     if (const auto* adam = std::get_if<cpu::AdamStep>(&own.numbers))
@@ -321,7 +321,8 @@ std::vector<ParamSlot> Updates::slots() {
   std::vector<ParamSlot> slots(params.begin(), params.end());
   for (size_t i = 0; i < slots.size(); ++i) {
     slots[i].grad = params[i].param;
-    slots[i].grad.pointer = gradients[i];
+    slots[i].grad.pointer = gradients[i].pointer;
+    slots[i].grad.dtype = gradients[i].is_bf16 ? DType::bf16 : DType::f32;
   }
   return slots;
 }

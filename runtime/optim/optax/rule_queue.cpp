@@ -11,7 +11,7 @@
 
 namespace quintet {
 
-RuleQueue::RuleQueue(std::span<const ParamSlot> params, std::span<float* const> gradients)
+RuleQueue::RuleQueue(std::span<const ParamSlot> params, std::span<const FloatPointer> gradients)
     : waiting_(params.size()) {
   QT_ASSERT(params.size() == gradients.size());
   for (size_t i = 0; i < params.size(); ++i) {

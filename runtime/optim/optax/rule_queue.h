@@ -20,7 +20,7 @@ namespace quintet {
 class RuleQueue {
  public:
   /// Of each parameter its gradient, in the current device's memory.
-  RuleQueue(std::span<const ParamSlot> params, std::span<float* const> gradients);
+  RuleQueue(std::span<const ParamSlot> params, std::span<const FloatPointer> gradients);
 
   /// A step for some of the parameters, by their index in `params`; what a state points to stays until run().
   void add(const RuleStep& step, std::span<const std::pair<size_t, RuleState>> states);

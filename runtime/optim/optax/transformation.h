@@ -19,8 +19,8 @@ namespace quintet {
 /// What an update works on.
 struct Updates {
   std::span<const ParamSlot> params;
-  std::vector<float*> gradients;  // of each parameter, in the current device's memory
-  std::vector<size_t> places;     // of each parameter in the queue
+  std::vector<FloatPointer> gradients;  // of each parameter, in the current device's memory
+  std::vector<size_t> places;           // of each parameter in the queue
   UpdateArgs args;
   RuleQueue& queue;
 
