@@ -22,6 +22,7 @@ class AbstractOptimizer final : public Optimizer {
         offload_(offload),
         gradient_(static_cast<double>(gradient)) {}
   void init(std::span<const ParamSlot> params) override {
+    masters_ = ExecutionContext::current().sharding == nullptr;
     const MemoryMeter::Use use_meter(offload_ ? nullptr : ExecutionContext::current().meter);
     optimizer_->init(params);
     for (const StateArray& array : optimizer_->state())
@@ -34,8 +35,8 @@ class AbstractOptimizer final : public Optimizer {
   }
   void update(const UpdateArgs& args, std::span<const ParamSlot> params) override {
     if (StepClock* clock = ExecutionContext::current().clock) {
-      if (offload_)  // parameters and gradients come, parameters go back beside the next step
-        clock->host_work((4 + gradient_) * elements_, bytes_);
+      if (offload_)  // gradients come, parameters too on ranks; parameters go back beside the next step
+        clock->host_work((masters_ ? gradient_ : 4 + gradient_) * elements_, bytes_);
       else
         clock->op("optimizer", {.bytes = bytes_});
     }
@@ -46,7 +47,7 @@ class AbstractOptimizer final : public Optimizer {
 
  private:
   OptimizerPtr optimizer_;
-  bool offload_;
+  bool offload_, masters_ = false;  // masters: those of copies are the host's, too
   double gradient_, bytes_ = 0, elements_ = 0;
 };
 
@@ -66,10 +67,9 @@ void simulate(const LayoutCase& what, const TrainingLayout& layout, const Simula
   trained.model->parameters().allocate();
   trained.model->parameters().refresh();
   TrainerOptions options = what.options;
-  const bool offload = std::exchange(options.optimizer_offload, false);
   options.num_microbatches = microbatches_of(what, trained);
   Trainer trainer(loss_of(*trained.model), trained.model->parameters(),
-                  std::make_shared<AbstractOptimizer>(trained.optimizer, offload,
+                  std::make_shared<AbstractOptimizer>(trained.optimizer, options.optimizer_offload,
                                                       size_of(options.gradient_dtype)),
                   options, key_from_seed(1));
   for (int step = 0; step < 2; ++step) {

@@ -82,9 +82,11 @@ void ClusterPlan::add_to(CLI::App& app) {
   app.add_option("--layouts", layouts,
                  "with --cluster: DATAxMODEL:aNpN, of experts DATAxMODELxEXPERT:aNpN, with commas "
                  "between; default: all of them");
-  app.add_flag("--search", search,
-               "with --cluster: microbatches, remat and an optimizer on the host too, for the "
-               "fastest step of each layout that fits; the fastest first");
+  app.add_flag(
+      "--search", search,
+      "with --cluster: microbatches, remat, an optimizer on the host and, where nothing else "
+      "fits, gradients in bfloat16 too, for the fastest step of each layout that fits; "
+      "the fastest first");
   app.add_option("--published", published, "plans beside a file's figures");
   format.add_to(app);
   app.add_option("--report", report, "with --cluster: HTML page to write")->transform(mapped_path);

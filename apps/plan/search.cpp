@@ -18,13 +18,20 @@ class ChoiceOfLayout {
     if (try_both({})) return best_;
     const int64_t rows =
         what_.batch(0).begin()->second.shape.at(0) * layout_.model / layout_.ranks();
-    for (const bool offload : {false, true})
-      for (const bool remat : {false, true}) {
-        if ((offload && job_.machine.host_link_bytes == 0) || (remat && !what_.make_remat))
-          continue;
-        for (int64_t parts = 1; parts <= rows; parts *= 2)
-          if (try_both({.microbatches = parts, .remat = remat, .offload = offload})) return best_;
-      }
+    for (const bool rounded : {false, true}) {
+      if (rounded && what_.options.gradient_dtype == DType::bf16) continue;  // all were
+      for (const bool offload : {false, true})
+        for (const bool remat : {false, true}) {
+          if ((offload && job_.machine.host_link_bytes == 0) || (remat && !what_.make_remat))
+            continue;
+          for (int64_t parts = 1; parts <= rows; parts *= 2)
+            if (try_both({.microbatches = parts,
+                          .remat = remat,
+                          .offload = offload,
+                          .rounded = rounded}))
+              return best_;
+        }
+    }
     return best_;
   }
 
@@ -44,6 +51,7 @@ class ChoiceOfLayout {
     what.options.num_microbatches = choice.microbatches;
     what.options.interleave = choice.interleave;
     what.options.optimizer_offload = choice.offload;
+    if (choice.rounded) what.options.gradient_dtype = DType::bf16;
     LayoutRow row = plan_layout(what, layout_, job_, model_flops_);
     row.flags = choice.flags();
     const auto order = [](const LayoutRow& r) {
@@ -71,6 +79,7 @@ std::string StepChoice::flags() const {
   if (interleave) flags += " --interleave_microbatches";
   if (remat) flags += " --gin.network.T5Config.remat_policy=\"'full'\"";
   if (offload) flags += " --optimizer_offload";
+  if (rounded) flags += " --gradient_dtype=bfloat16";
   return flags.empty() ? flags : flags.substr(1);
 }
 

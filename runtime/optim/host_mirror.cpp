@@ -10,16 +10,17 @@ namespace {
 
 class HostMirror final : public Optimizer {
  public:
-  HostMirror(OptimizerPtr optimizer, DType gradient_dtype)
-      : optimizer_(std::move(optimizer)), gradient_dtype_(gradient_dtype) {}
+  HostMirror(OptimizerPtr optimizer, const HostMirrorOptions& options)
+      : optimizer_(std::move(optimizer)), options_(options) {}
 
   void init(std::span<const ParamSlot> params) override {
     params_.clear();
     grads_.clear();
     std::vector<ParamSlot> slots(params.begin(), params.end());
     for (ParamSlot& slot : slots) {
-      params_.push_back(pinned_like(slot.param, DType::f32));
-      grads_.push_back(pinned_like(slot.param, gradient_dtype_));
+      params_.push_back(is_on_host(slot) ? StateBuffer{.buffer = {}, .view = slot.param}
+                                         : pinned_like(slot.param, DType::f32));
+      grads_.push_back(pinned_like(slot.param, options_.gradient_dtype));
       slot.param = params_.back().view;
     }
     const Device::Use on_cpu(Device::cpu());
@@ -32,7 +33,7 @@ class HostMirror final : public Optimizer {
     std::vector<ParamSlot> slots(params.begin(), params.end());
     std::vector<int32_t> marks(slots.size());
     for (size_t i = 0; i < slots.size(); ++i) {
-      copy(device, params[i].param, params_[i].view);
+      if (!is_on_host(params[i])) copy(device, params[i].param, params_[i].view);
       slots[i].param = params_[i].view;
       slots[i].copy = View::none();
       slots[i].not_finite = &marks[i];
@@ -45,13 +46,17 @@ class HostMirror final : public Optimizer {
       const Device::Use on_cpu(Device::cpu());
       optimizer_->update(args, slots);
     }
-    std::vector<View> updated, rounded;
+    std::vector<View> updated,
+        rounded;  // what is copied is not waited for: the next step's work is behind it
     for (size_t i = 0; i < slots.size(); ++i) {
-      copy(device, slots[i].param,
-           params[i].param);  // not waited for: the next step's work is behind it
-      if (!params[i].copy.absent()) {
-        updated.push_back(params[i].param);
-        rounded.push_back(params[i].copy);
+      if (is_on_host(params[i])) {
+        copy_rounded(device, params_[i].view, params[i].copy, grads_[i]);
+      } else {
+        copy(device, slots[i].param, params[i].param);
+        if (!params[i].copy.absent()) {
+          updated.push_back(params[i].param);
+          rounded.push_back(params[i].copy);
+        }
       }
       if (marks[i] != 0 && params[i].not_finite != nullptr)
         device.copy_in(params[i].not_finite, &marks[i], sizeof marks[i]);
@@ -68,6 +73,19 @@ class HostMirror final : public Optimizer {
   std::optional<double> example_clip() const override { return optimizer_->example_clip(); }
 
  private:
+  bool is_on_host(const ParamSlot& slot) const {
+    return options_.masters_on_host && !slot.copy.absent();
+  }
+  /// The gradient has been used: its place is taken.
+  static void copy_rounded(Device& device, const View& master, const View& to,
+                           const StateBuffer& gradient) {
+    const auto* from = master.data<float>();
+    auto* rounded = reinterpret_cast<bfloat16*>(gradient.buffer.get());
+    const int64_t n = master.elements();
+#pragma omp parallel for
+    for (int64_t i = 0; i < n; ++i) rounded[i] = bfloat16(from[i]);
+    device.copy(to.pointer, rounded, n * size_of(DType::bf16));
+  }
   static void copy(Device& device, const View& from, const View& to) {
     QT_ASSERT(from.dtype == to.dtype);
     device.copy(to.pointer, from.pointer, from.elements() * size_of(from.dtype));
@@ -80,14 +98,14 @@ class HostMirror final : public Optimizer {
     return pinned;
   }
   OptimizerPtr optimizer_;
-  DType gradient_dtype_;
+  HostMirrorOptions options_;
   std::vector<StateBuffer> params_, grads_;
 };
 
 }  // namespace
 
-OptimizerPtr host_mirror(OptimizerPtr optimizer, DType gradient_dtype) {
-  return std::make_shared<HostMirror>(std::move(optimizer), gradient_dtype);
+OptimizerPtr host_mirror(OptimizerPtr optimizer, const HostMirrorOptions& options) {
+  return std::make_shared<HostMirror>(std::move(optimizer), options);
 }
 
 }  // namespace quintet

@@ -51,6 +51,15 @@ void for_runs(const Spec& spec, const Block& block, const Body& body) {
   }
 }
 
+/// Of a master in the host's memory, to the device.
+void copy_rounded(const Tensor& master, const Tensor& copy) {
+  const std::span<const float> values = master.data<float>();
+  std::vector<bfloat16> rounded(values.size());
+  for (size_t i = 0; i < values.size(); ++i) rounded[i] = bfloat16(values[i]);
+  copy.device().copy_in(copy.raw(), rounded.data(), copy.bytes());
+  copy.device().synchronize();  // `rounded` goes
+}
+
 }  // namespace
 
 const ParamInfo& Parameters::at(const std::string& name) const {
@@ -111,6 +120,10 @@ void Parameters::refresh() {
       const Spec spec{info.spec.axes, compute_dtype_};
       info.compute = memory_for(info.name, spec);
       info.compute.set_needs_grad(!info.frozen);
+    }
+    if (info.value.device().is_cpu() && !device.is_cpu()) {
+      copy_rounded(info.value, info.compute);
+      continue;
     }
     from.push_back(info.value.local());
     to.push_back(info.compute.local());

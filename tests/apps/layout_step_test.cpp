@@ -104,6 +104,28 @@ TEST(LayoutStep, AdaptersAndFrozenWeightsAreSimulatedAsOnRanks) {
   EXPECT_LT(parameters[1], parameters[0]);
 }
 
+// Of a bfloat16 model: a master and a copy, or the copy alone. Norms' scales and relative biases have no copy.
+TEST(LayoutStep, AnOptimizerOnTheHostOfOneRankHasTheMastersToo) {
+  for (const bool offload : {false, true})
+    for (const int ranks : {1, 2}) {
+      LayoutCase what = layout_case(
+          {.model = "t5_1_1_tiny", .batch = 8, .inputs = 16, .targets = 8, .dtype = "bfloat16"});
+      what.options.optimizer_offload = offload;
+      const LayoutRow row =
+          plan_layout(what, parse_layouts(std::to_string(ranks) + "x1:a1p1", ranks)[0],
+                      {.hosts = std::vector<std::string>(static_cast<size_t>(ranks), "abstract"),
+                       .machine = {}},
+                      1);
+      ASSERT_EQ(row.refused, "");
+      const double bytes = offload && ranks == 1 ? 2 : 6;
+      const auto elements = static_cast<double>(what.make().model->parameters().elements());
+      EXPECT_NEAR(
+          static_cast<double>(row.memory[static_cast<size_t>(MemoryKind::kParameters)]) / elements,
+          bytes, 0.02)
+          << offload << ranks;
+    }
+}
+
 TEST(LayoutStep, WhatCannotOverlapIsExposed) {
   for (const double overlap : {1.0, 0.5, 0.0}) {
     StepClock clock({.flops = 1});
@@ -252,12 +274,34 @@ TEST(Search, TakesTheFastestStepThatFits) {
   EXPECT_EQ(MemoryMeter::sum(none.memory), most);
 }
 
+TEST(Search, RoundsGradientsWhereNothingElseFits) {
+  const LayoutCase what =
+      layout_case({.model = "t5_1_1_small", .batch = 2, .inputs = 8, .targets = 8});
+  const auto searched = [&](int64_t memory_bytes) {
+    return search_layouts(
+        what, parse_layouts("1x1", 1),
+        {.hosts = {"abstract"},
+         .machine = {.flops = 1e9, .host_link_bytes = 1e9, .host_memory_bytes = 1e9},
+         .memory_bytes = memory_bytes},
+        1)[0];
+  };
+  std::vector<std::string> seen;
+  for (LayoutRow row = searched(0); row.runs(); row = searched(MemoryMeter::sum(row.memory) - 1))
+    seen.push_back(row.flags);
+  ASSERT_GT(seen.size(), 1);
+  EXPECT_NE(seen.back().find("--optimizer_offload --gradient_dtype=bfloat16"), std::string::npos);
+  EXPECT_EQ(
+      std::ranges::count_if(
+          seen, [](const std::string& flags) { return flags.find("bfloat16") != flags.npos; }),
+      1);
+}
+
 TEST(Search, TheHostsLinkIsPaidFor) {
   QT_SKIP_SANITIZED();
   const int64_t little = MemoryMeter::sum(searched(1, 1e9).memory);
   EXPECT_FALSE(searched(little).fits);  // no link is known
   const double fast = searched(little, 2e6).seconds, slow = searched(little, 1e6).seconds;
-  const auto elements = 8.0 / 1e6;                     // 8 bytes a parameter there and back
+  const auto elements = 6.0 / 1e6;                     // a master and a bfloat16 gradient come
   EXPECT_GT(slow - fast, 0.4 * elements * 32128 * 8);  // of the embedding's half, at least
 }
 
