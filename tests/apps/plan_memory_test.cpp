@@ -1,0 +1,109 @@
+// What `quintet plan` says a step holds, against what the emulated GPU's allocator counts while steps run.
+
+#include "apps/plan/layout_step.h"
+#include "apps/plan/model_case.h"
+#include "runtime/optim/adafactor/adafactor.h"
+#include "runtime/optim/optax/optax.h"
+#include "tests/harness/device.h"
+
+namespace quintet::testing {
+namespace {
+
+struct Config {
+  std::string remat = "none";
+  std::string dtype = "bfloat16";
+  bool adafactor = false, offload = false, packed = false;
+  int64_t microbatches = 1, batch = 4, inputs = 48, targets = 24;
+  DType gradients = DType::f32;
+};
+
+LayoutCase case_of(const Config& c) {
+  T5Config config = published_model_config("t5_1_1_tiny", c.dtype);
+  config.vocab_size = 512;
+  config.emb_dim = 128;
+  config.num_heads = 4;
+  config.head_dim = 32;
+  config.mlp_dim = 384;
+  config.num_encoder_layers = config.num_decoder_layers = 2;
+  config.remat_policy = c.remat;
+  LayoutCase what =
+      layout_case(config, {.batch = c.batch, .inputs = c.inputs, .targets = c.targets});
+  what.make = [make = what.make, c] {
+    ModelAndOptimizer made = make();
+    if (c.adafactor)
+      made.optimizer = adafactor({.logical_factor_rules = standard_logical_factor_rules()});
+    return made;
+  };
+  if (c.packed)
+    what.batch = [batch = what.batch](int64_t step) {
+      HostArrays packed = batch(step);
+      for (const auto& [ids, of] : {std::pair{"encoder", "encoder_input_tokens"},
+                                    std::pair{"decoder", "decoder_target_tokens"}}) {
+        const std::vector<int64_t> shape = packed.at(of).shape;
+        for (const std::string part : {"_segment_ids", "_positions"}) {
+          HostArray& array = packed[ids + part] = HostArray(DType::i32, shape);
+          for (int64_t i = 0; i < shape[0] * shape[1]; ++i)
+            array.as<int32_t>()[static_cast<size_t>(i)] =
+                part[1] == 's' ? 1 + static_cast<int32_t>(i % shape[1] >= shape[1] / 2)
+                               : static_cast<int32_t>(i % (shape[1] / 2));
+        }
+      }
+      return packed;
+    };
+  what.options = {.num_microbatches = c.microbatches,
+                  .gradient_dtype = c.gradients,
+                  .learning_rate = [](int64_t) { return 0.01f; },
+                  .step_graph = false,
+                  .optimizer_offload = c.offload};
+  return what;
+}
+
+/// Of the device's memory in the second of two steps that are launched kernel by kernel: the first one makes plans.
+int64_t measured(const LayoutCase& what) {
+  Memory& memory = Device::current().memory();
+  memory.release_cached();
+  const int64_t before = memory.used_bytes();
+  const ModelAndOptimizer trained = what.make();
+  trained.model->parameters().initialize(key_from_seed(0));
+  Trainer trainer(loss_of(*trained.model), trained.model->parameters(), trained.optimizer,
+                  what.options, key_from_seed(1));
+  for (int64_t step = 0; step < 2; ++step) {
+    memory.reset_peak();
+    HostArrays batch = what.batch(step);
+    trained.model->agree(&batch, what.options.num_microbatches, {});
+    EXPECT_FALSE(trainer.train(batch).skipped);
+  }
+  return memory.peak_bytes() - before;
+}
+
+class PlannedMemory : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (Device::current().is_cpu()) GTEST_SKIP() << "needs a GPU, emulated or real";
+  }
+};
+
+TEST_F(PlannedMemory, IsWhatTheAllocatorCounts) {
+  const std::pair<const char*, Config> configs[] = {
+      {"adamw", {.packed = true}},
+      {"float32 minimal", {.remat = "minimal", .dtype = "float32"}},
+      {"adafactor rounded full",
+       {.remat = "full", .adafactor = true, .microbatches = 2, .gradients = DType::bf16}},
+      {"offload rounded", {.offload = true, .gradients = DType::bf16}},
+      {"long adafactor", {.adafactor = true, .batch = 2, .inputs = 256, .targets = 64}},
+  };
+  for (const auto& [name, config] : configs) {
+    SCOPED_TRACE(name);
+    const LayoutCase what = case_of(config);
+    const LayoutRow planned = plan_layout(what, {}, {.hosts = {"abstract"}, .machine = {}}, 1);
+    ASSERT_EQ(planned.refused, "");
+    const auto plan = static_cast<double>(MemoryMeter::sum(planned.memory));
+    const auto bytes = static_cast<double>(measured(what));
+    fmt::print("{:24} planned {:10.0f} measured {:10.0f} {:+.1f} %\n", name, plan, bytes,
+               100 * (plan / bytes - 1));
+    EXPECT_NEAR(plan, bytes, 0.05 * bytes);
+  }
+}
+
+}  // namespace
+}  // namespace quintet::testing
