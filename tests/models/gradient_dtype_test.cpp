@@ -77,8 +77,7 @@ Trained run(const Case& what, DType dtype, int64_t steps = 1) {
   Trained run;
   Trainer trainer(
       [&](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
-        LossOutput out = model.loss_fn(batch, {begin, end}, {.train = true, .dropout_key = key});
-        return StepLoss{out.loss, out.metrics};
+        return model.loss_fn(batch, {begin, end}, {.train = true, .dropout_key = key});
       },
       model.parameters(),
       std::make_shared<Watched>(optax_optimizer(what.rule), meter, run.gradient_bytes),
