@@ -175,10 +175,35 @@ __device__ inline int steps_of(const Grouped<T>& p, const Tile& tile) {
   return kKind == Kind::kTransposed ? p.pairs() * steps : steps;
 }
 
-/// Stores sums of kCount neighbouring columns that are there, of a row that is there.
-template <Kind kKind, int kCount, typename T>
+/// Activations that the compiler knows, and those of a Gate.
+template <Activation kAct0, Activation kAct1>
+struct KnownGate {
+  template <bool kFast>
+  __device__ static KnownActivation<kAct0, kFast> act0(const Gate&) {
+    return {};
+  }
+  template <bool kFast>
+  __device__ static KnownActivation<kAct1, kFast> act1(const Gate&) {
+    return {};
+  }
+};
+struct AnyGate {
+  template <bool kFast>
+  __device__ static AnyActivation<kFast> act0(const Gate& gate) {
+    return {gate.act0};
+  }
+  template <bool kFast>
+  __device__ static AnyActivation<kFast> act1(const Gate& gate) {
+    return {gate.act1};
+  }
+};
+
+/// Stores what becomes of sums of kCount neighbouring columns that are there, of a row that is there;
+/// h0 and h1: theirs, for kHiddenGrad.
+template <Kind kKind, typename G, int kCount, typename T>
 __device__ inline void put(const Grouped<T>& p, const Tile& tile, int row, int column,
-                           const float (&sums)[kBranches<kKind>][kCount]) {
+                           const float (&sums)[kBranches<kKind>][kCount], float (&h0)[kCount],
+                           float (&h1)[kCount]) {
   if constexpr (kKind == Kind::kWeights) {
     if (p.adds && tile.begin == tile.end) return;
     float* const to = p.dw + (int64_t{tile.expert} * p.depth + row) * p.columns + column;
@@ -191,20 +216,111 @@ __device__ inline void put(const Grouped<T>& p, const Tile& tile, int row, int c
     constexpr bool kFast = !std::is_same_v<T, float>;
     constexpr int kLast = kBranches<kKind> - 1;
     const int64_t at = int64_t{row} * p.columns + column;
-    const auto act0 = [&](float h) { return activation<kFast>(p.gate.act0, h); };
-    const auto act1 = [&](float h) { return activation<kFast>(p.gate.act1, h); };
+    const auto act0 = G::template act0<kFast>(p.gate);
+    const auto act1 = G::template act1<kFast>(p.gate);
     const uint32_t kept = p.mask.words == nullptr ? 0 : p.mask.shared_bits(row, column);
     float y[kCount];
 #pragma unroll
     for (int i = 0; i < kCount; ++i) y[i] = sums[0][i];
     if constexpr (kKind == Kind::kHiddenGrad) {
-      hidden_grad(act0, act1, p.mask, kept, p.h0, p.h1, at, y, p.d0, p.d1);
+      hidden_grad(act0, act1, p.mask, kept, p.h1 != nullptr, h0, h1, y);
+      store<kCount>(p.d0 + at, h0);
+      if (p.h1 != nullptr) store<kCount>(p.d1 + at, h1);
     } else if constexpr (kKind != Kind::kTransposed) {
       if (p.h0 != nullptr) store<kCount>(p.h0 + at, sums[0]);
       if (kKind == Kind::kGated && p.h1 != nullptr) store<kCount>(p.h1 + at, sums[kLast]);
-      hidden(act0, act1, p.mask, kept, y, sums[kLast], kKind == Kind::kGated);
+      hidden(act0, act1, p.mask, kept, kKind == Kind::kGated, sums[kLast], y);
     }
     store<kCount>(p.y + at, y);
+  }
+}
+
+/// Calls body(std::integral_constant<Kind, kind>, gate): a KnownGate of the pairs that models of T5's
+/// family have, AnyGate of others.
+template <typename Body>
+void for_kernel(Kind kind, const Gate& gate, const Body& body) {
+  using enum Activation;
+  for_kind(kind, [&](auto kKind) {
+    constexpr bool kProduct = kKind() == Kind::kProduct;
+    if constexpr (kKind() == Kind::kTransposed || kKind() == Kind::kWeights) {
+      body(kKind, KnownGate<linear, linear>{});
+    } else {
+      if (gate.act1 != linear) return body(kKind, AnyGate{});
+      if constexpr (kProduct) {
+        if (gate.act0 == linear) return body(kKind, KnownGate<linear, linear>{});
+      } else {
+        if (gate.act0 == gelu) return body(kKind, KnownGate<gelu, linear>{});
+        if (gate.act0 == silu) return body(kKind, KnownGate<silu, linear>{});
+      }
+      if constexpr (kKind() != Kind::kGated) {
+        if (gate.act0 == relu) return body(kKind, KnownGate<relu, linear>{});
+      }
+      body(kKind, AnyGate{});
+    }
+  });
+}
+
+// How tensor-core kernels store a tile: the sums, which lie in pairs of columns all over a warp, go
+// through shared memory, from where a lane takes 16 bytes of a row of the result at a time. A loop
+// does this, so that activations are in the code once.
+
+/// Columns that a lane takes at a time, its unit, and lanes that share a row of 64.
+template <Kind kKind>
+inline constexpr int kUnit = kKind == Kind::kWeights ? 4 : 8;
+template <Kind kKind, int kColumns = 64>
+inline constexpr uint32_t kUnitsAcross = kColumns / kUnit<kKind>;
+
+/// Where the sum of a row and column lies in a warp's rows of 64 floats. Both the pairs that 16 lanes
+/// write and the 16 bytes that each of 8 reads lie in different banks. Linear in the bits of both:
+/// at(r ^ s, c ^ d) = at(r, c) ^ at(s, d).
+__device__ inline uint32_t staged_at(uint32_t row, uint32_t column) {
+  return (row * 64) ^ column ^ (row % 8 * 8) ^ (row & 4) ^ (column / 8 & 4);
+}
+/// Where a lane's first pair of columns of a product's 8 x 8 sums lies.
+__device__ inline uint32_t pair_at(uint32_t lane) { return staged_at(lane / 4, 2 * (lane % 4)); }
+/// A unit of them.
+template <int kCount>
+__device__ inline void read_staged(simt::Shared<float> staged, uint32_t row, uint32_t column,
+                                   float (&sums)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; i += 4) {
+    float four[4];
+    load(&staged[staged_at(row, column + i)], four);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) sums[i + j] = four[j];
+  }
+}
+
+/// Stores a lane's kUnits units: place(n) -> [row, column], read(n, sums), which is called for all
+/// units. h0 and h1 of the next unit are on their way while one is computed.
+template <Kind kKind, typename G, uint32_t kUnits, typename Place, typename Read>
+__device__ inline void put_units(const Grouped<bf16>& p, const Tile& tile, const Place& place,
+                                 const Read& read) {
+  constexpr int kCount = kUnit<kKind>;
+  constexpr bool kAhead = !std::is_same_v<G, AnyGate>;  // it has no registers left for them
+  const auto is_there = [&](int row, int column) {
+    return row < tile.row_end && column < p.columns;
+  };
+  uint32_t h[2][kCount / 2] = {};
+  const auto fetch = [&](uint32_t n) {
+    if constexpr (kKind == Kind::kHiddenGrad) {
+      const auto [row, column] = place(n);
+      if (n == kUnits || !is_there(row, column)) return;
+      const int64_t at = int64_t{row} * p.columns + column;
+      load_words(p.h0 + at, h[0]);
+      if (p.h1 != nullptr) load_words(p.h1 + at, h[1]);
+    }
+  };
+  fetch(0);
+#pragma unroll 1
+  for (uint32_t n = 0; n < kUnits; ++n) {
+    float sums[kBranches<kKind>][kCount], h0[kCount], h1[kCount];
+    unpack_words<bf16>(h[0], h0), unpack_words<bf16>(h[1], h1);
+    if (kAhead) fetch(n + 1);
+    read(n, sums);
+    const auto [row, column] = place(n);
+    if (is_there(row, column)) put<kKind, G>(p, tile, row, column, sums, h0, h1);
+    if (!kAhead) fetch(n + 1);
   }
 }
 

@@ -78,7 +78,14 @@ __global__ void __launch_bounds__(kThreads) general_kernel(const __grid_constant
       float one[kCount][1];
 #pragma unroll
       for (int b = 0; b < kCount; ++b) one[b][0] = sums[r][b][c];
-      if (row < tile.row_end && column < p.columns) put<kKind, 1>(p, tile, row, column, one);
+      if (row >= tile.row_end || column >= p.columns) continue;
+      float h0[1] = {}, h1[1] = {};
+      if constexpr (kKind == Kind::kHiddenGrad) {
+        const int64_t at = int64_t{row} * p.columns + column;
+        load(p.h0 + at, h0);
+        if (p.h1 != nullptr) load(p.h1 + at, h1);
+      }
+      put<kKind, AnyGate>(p, tile, row, column, one, h0, h1);
     }
 }
 

@@ -12,6 +12,8 @@ constexpr int kRows = 128, kTerms = 64, kThreads = 256;
 constexpr int kBox = 64 * 64;  // elements; tiles lie in boxes of 64 columns
 constexpr int kTileElements = kRows * kTerms, kBuffer = 2 * kTileElements;
 constexpr size_t kSharedBytes = 2 * sizeof(bf16) * kBuffer;
+constexpr int kStaged = 32 * 64;  // sums of a warp on their way out, in the buffers' place
+static_assert(kThreads / 32 * kStaged * sizeof(float) <= kSharedBytes);
 
 template <Kind kKind>
 inline constexpr int kColumns = 128 / kBranches<kKind>;
@@ -91,32 +93,41 @@ __device__ void multiply(simt::Shared<bf16> x, simt::Shared<bf16> w, int warp_ro
   }
 }
 
-template <Kind kKind>
+/// Of a warp's 32 rows and 64 columns, gated 32 of each matrix, through its part of shared memory.
+template <Kind kKind, typename G>
 __device__ void store_sums(const Grouped<bf16>& p, const Tile& tile, int warp_row, int warp_column,
                            const float (&sums)[2][32]) {
-  constexpr int kCount = kBranches<kKind>;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+  constexpr uint32_t kAcross = kUnitsAcross<kKind, 64 / kBranches<kKind>>, kDown = 32 / kAcross;
+  const uint32_t lane = threadIdx.x % 32, lane_at = pair_at(lane);
+  const uint32_t column = lane % kAcross * kUnit<kKind>;
+  const auto staged = simt::shared<float>(
+      sizeof(float) * kStaged * static_cast<size_t>(2 * warp_row + warp_column), kStaged);
 #pragma unroll
   for (int m = 0; m < 2; ++m)
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = tile.row + 32 * warp_row + 16 * m + 8 * half + lane / 4;
-      if (row >= tile.row_end) continue;
+    for (int j = 0; j < 8; ++j)
 #pragma unroll
-      for (int j = 0; j < 8 / kCount; ++j) {
-        const int column = tile.column + 64 / kCount * warp_column + 8 * j + 2 * (lane % 4);
-        if (column >= p.columns) continue;
-        float pair[kCount][2];
-#pragma unroll
-        for (int b = 0; b < kCount; ++b)
-#pragma unroll
-          for (int i = 0; i < 2; ++i) pair[b][i] = sums[m][16 * b + 4 * j + 2 * half + i];
-        put<kKind, 2>(p, tile, row, column, pair);
+      for (int half = 0; half < 2; ++half) {
+        const float pair[2] = {sums[m][4 * j + 2 * half], sums[m][4 * j + 2 * half + 1]};
+        store(&staged[lane_at ^ staged_at(16 * m + 8 * half, 8 * j)], pair);
       }
-    }
+  __syncwarp();
+  const auto staged_row = [&](uint32_t n) { return kDown * n + lane / kAcross; };
+  put_units<kKind, G, 32 / kDown>(
+      p, tile,
+      [&](uint32_t n) {
+        return std::pair(
+            tile.row + 32 * warp_row + static_cast<int>(staged_row(n)),
+            tile.column + 64 / kBranches<kKind> * warp_column + static_cast<int>(column));
+      },
+      [&](uint32_t n, auto& unit) {
+#pragma unroll
+        for (int b = 0; b < kBranches<kKind>; ++b)
+          read_staged(staged, staged_row(n), 32 * b + column, unit[b]);
+      });
 }
 
-template <Kind kKind>
+template <Kind kKind, typename G>
 __global__ void __launch_bounds__(kThreads, 2) mma_kernel(const __grid_constant__ Grouped<bf16> p) {
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int warp_row = warp / 2, warp_column = warp % 2;
@@ -141,15 +152,16 @@ __global__ void __launch_bounds__(kThreads, 2) mma_kernel(const __grid_constant_
     copy(step + 1);
     multiply<kKind>(x(step), w(step), warp_row, warp_column, sums);
   }
-  store_sums<kKind>(p, tile, warp_row, warp_column, sums);
+  __syncthreads();  // both buffers have been read
+  store_sums<kKind, G>(p, tile, warp_row, warp_column, sums);
 }
 
 }  // namespace
 
 void grouped_mma(Kind kind, const Grouped<bf16>& p, Stream stream) {
-  for_kind(kind, [&](auto kKind) {
+  for_kernel(kind, p.gate, [&](auto kKind, auto gate) {
     simt::launch(
-        mma_kernel<kKind()>,
+        mma_kernel<kKind(), decltype(gate)>,
         {.grid = static_cast<unsigned>(TileWalk<kKind(), kRows, kColumns<kKind()>>::most(p)),
          .block = kThreads,
          .shared = kSharedBytes,

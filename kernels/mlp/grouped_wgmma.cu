@@ -16,7 +16,11 @@ constexpr int kRows = 128, kTerms = 64, kStages = 4, kThreads = 3 * kGroup;
 constexpr int kBox = kTerms * kBoxColumns;  // elements
 constexpr int kXBoxes = 2, kWBoxes = 4;     // of a buffer
 constexpr uint32_t kBoxBytes = sizeof(bf16) * kBox, kBufferBytes = (kXBoxes + kWBoxes) * kBoxBytes;
-constexpr size_t kBarriersAt = kStages * kBufferBytes;
+// Sums on their way out: of each consuming warp 16 rows of 64, gated 8 of each matrix.
+constexpr int kStagedRows = 16, kStaged = kStagedRows * 64, kConsumers = 8;
+constexpr int kParts = 4;  // of 64 columns, gated of half the rows, one after the other
+constexpr size_t kStagedAt = kStages * kBufferBytes;
+constexpr size_t kBarriersAt = kStagedAt + kConsumers * kStaged * sizeof(float);
 constexpr size_t kSharedBytes = kBarriersAt + 2 * kStages * sizeof(uint64_t);
 
 template <Kind kKind>
@@ -37,6 +41,9 @@ __device__ simt::Shared<bf16> x_tile(int stage) {
 }
 __device__ simt::Shared<bf16> w_tile(int stage) {
   return simt::shared<bf16>(stage * kBufferBytes + kXBoxes * kBoxBytes, kWBoxes * kBox);
+}
+__device__ simt::Shared<float> staged_of(uint32_t warp) {
+  return simt::shared<float>(kStagedAt + warp * kStaged * sizeof(float), kStaged);
 }
 
 template <Kind kKind>
@@ -116,29 +123,58 @@ __device__ void multiply(int stage, int group,
   simt::wgmma_commit();
 }
 
+/// Stages a part of a warp's 16 rows: 64 columns; gated: of 8 rows, both matrices.
 template <Kind kKind>
-__device__ void store_sums(const Grouped<bf16>& p, const Tile& tile, int row,
-                           const float (&sums)[kBranches<kKind>][kColumns<kKind> / 2]) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+__device__ void stage_part(uint32_t part,
+                           const float (&sums)[kBranches<kKind>][kColumns<kKind> / 2],
+                           simt::Shared<float> staged) {
+  constexpr bool kTwo = kKind == Kind::kGated;
+  const uint32_t lane_at = pair_at(threadIdx.x % 32);
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int r = row + 8 * half + lane / 4;
-    if (r >= tile.row_end) continue;
+  for (int n = 0; n < kParts; ++n) {
+    if (static_cast<uint32_t>(n) != part) continue;  // registers have no index
 #pragma unroll
-    for (int j = 0; j < kColumns<kKind> / 8; ++j) {
-      const int column = tile.column + 8 * j + 2 * (lane % 4);
-      if (column >= p.columns) continue;
-      float pair[kBranches<kKind>][2];
+    for (int eight = 0; eight < 2; ++eight)
 #pragma unroll
-      for (int b = 0; b < kBranches<kKind>; ++b)
-#pragma unroll
-        for (int i = 0; i < 2; ++i) pair[b][i] = sums[b][4 * j + 2 * half + i];
-      put<kKind, 2>(p, tile, r, column, pair);
-    }
+      for (int j = 0; j < 8; ++j) {
+        const int branch = kTwo ? eight : 0, half = kTwo ? n % 2 : eight;
+        const int first = 4 * (8 * (kTwo ? n / 2 : n) + j) + 2 * half;
+        const float pair[2] = {sums[branch][first], sums[branch][first + 1]};
+        store(&staged[lane_at ^ staged_at(8 * eight, 8 * j)], pair);
+      }
   }
 }
 
-template <Kind kKind>
+/// Of a warp's 16 rows from `row` on.
+template <Kind kKind, typename G>
+__device__ void store_sums(const Grouped<bf16>& p, const Tile& tile, int row,
+                           const float (&sums)[kBranches<kKind>][kColumns<kKind> / 2]) {
+  constexpr bool kTwo = kKind == Kind::kGated;
+  constexpr uint32_t kAcross = kUnitsAcross<kKind>, kDown = 32 / kAcross;
+  constexpr uint32_t kUnitsOfPart = kStagedRows / kBranches<kKind> / kDown;
+  const uint32_t lane = threadIdx.x % 32, column = lane % kAcross * kUnit<kKind>;
+  const auto staged = staged_of(threadIdx.x / 32 - kGroup / 32);
+  const auto staged_row = [&](uint32_t n) { return n % kUnitsOfPart * kDown + lane / kAcross; };
+  put_units<kKind, G, kParts * kUnitsOfPart>(
+      p, tile,
+      [&](uint32_t n) {
+        const uint32_t part = n / kUnitsOfPart;
+        return std::pair(row + static_cast<int>((kTwo ? part % 2 * 8 : 0) + staged_row(n)),
+                         tile.column + static_cast<int>((kTwo ? part / 2 : part) * 64 + column));
+      },
+      [&](uint32_t n, auto& unit) {
+        if (n % kUnitsOfPart == 0) {
+          __syncwarp();  // the part before has been read
+          stage_part<kKind>(n / kUnitsOfPart, sums, staged);
+          __syncwarp();
+        }
+#pragma unroll
+        for (int b = 0; b < kBranches<kKind>; ++b)
+          read_staged(staged, 8 * b + staged_row(n), column, unit[b]);
+      });
+}
+
+template <Kind kKind, typename G>
 __device__ void consume(const Grouped<bf16>& p) {
   const int group = static_cast<int>(threadIdx.x) / kGroup - 1;
   const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
@@ -175,13 +211,13 @@ __device__ void consume(const Grouped<bf16>& p) {
 #pragma unroll
     for (auto& branch : sums) simt::wgmma_fence_registers(branch);
     if (steps > 0) release(before);
-    store_sums<kKind>(p, tile, tile.row + 64 * group + 16 * warp, sums);
+    store_sums<kKind, G>(p, tile, tile.row + 64 * group + 16 * warp, sums);
   }
 }
 
 #endif
 
-template <Kind kKind>
+template <Kind kKind, typename G>
 __global__ void __launch_bounds__(kThreads, 1)
     wgmma_kernel([[maybe_unused]] const __grid_constant__ Grouped<bf16> p,
                  [[maybe_unused]] const __grid_constant__ Maps maps) {
@@ -189,7 +225,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < kStages; ++stage) {
       simt::mbarrier_init(full(stage), 1);
-      simt::mbarrier_init(empty(stage), 8);  // a thread of each consuming warp
+      simt::mbarrier_init(empty(stage), kConsumers);  // a thread of each consuming warp
     }
     simt::fence_barrier_init();
   }
@@ -199,7 +235,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (threadIdx.x < 32) produce<kKind>(p, maps);
   } else {
     simt::register_alloc<232>();
-    consume<kKind>(p);
+    consume<kKind, G>(p);
   }
 #endif
 }
@@ -234,9 +270,9 @@ Maps maps_of(const Grouped<bf16>& p) {
 }  // namespace
 
 void grouped_wgmma(Kind kind, const Grouped<bf16>& p, Stream stream) {
-  for_kind(kind, [&](auto kKind) {
+  for_kernel(kind, p.gate, [&](auto kKind, auto gate) {
     const int tiles = TileWalk<kKind(), kRows, kColumns<kKind()>>::most(p);
-    simt::launch(wgmma_kernel<kKind()>,
+    simt::launch(wgmma_kernel<kKind(), decltype(gate)>,
                  {.grid = static_cast<unsigned>(std::min(tiles, simt::device().multiprocessors)),
                   .block = kThreads,
                   .shared = kSharedBytes,

@@ -9,11 +9,6 @@
 namespace quintet::QT_GPU {
 namespace {
 
-template <Activation kAct, bool kFast>
-struct Act {
-  __device__ Point operator()(float h) const { return activation<kAct, kFast>(h); }
-};
-
 /// The bits from element i on, of n in rows of `depth`; none if the mask has no words.
 QT_DEVICE uint32_t kept_at(const DropoutMask& mask, int64_t i, int64_t n, int64_t depth) {
   if (mask.words == nullptr) return 0;
@@ -31,49 +26,37 @@ __global__ void activate(const __grid_constant__ DropoutMask mask, const T* h0, 
     float a[count], b[count] = {};
     load<count>(h0 + i, a);
     if (h1 != nullptr) load<count>(h1 + i, b);
-    mlp::hidden(Act<kAct0, kFast>(), Act<kAct1, kFast>(), mask, kept_at(mask, i, n, depth), a, b,
-                h1 != nullptr);
+    mlp::hidden(mlp::KnownActivation<kAct0, kFast>(), mlp::KnownActivation<kAct1, kFast>(), mask,
+                kept_at(mask, i, n, depth), h1 != nullptr, b, a);
     store<count>(y + i, a);
   });
 }
 
-/// mlp::hidden_grad of dy; y null: it is not kept. y may be dy.
+/// mlp::hidden_grad of dy; h1 null: d1 is not touched; y null: it is not kept. y may be dy, d0 and d1
+/// h0 and h1.
 template <typename T, Activation kAct0, Activation kAct1>
 __global__ void activate_grad(const __grid_constant__ DropoutMask mask, const T* h0, const T* h1,
                               const T* dy, T* d0, T* d1, T* y, int64_t n, int64_t depth,
                               bool vector) {
   constexpr bool kFast = !std::is_same_v<T, float>;
   for_units<kLanes<T>>(n, vector, [&](int64_t i, auto count) {
-    float v[count];
+    float a[count], b[count] = {}, v[count];
     load<count>(dy + i, v);
-    mlp::hidden_grad(Act<kAct0, kFast>(), Act<kAct1, kFast>(), mask, kept_at(mask, i, n, depth), h0,
-                     h1, i, v, d0, d1);
+    load<count>(h0 + i, a);
+    if (h1 != nullptr) load<count>(h1 + i, b);
+    mlp::hidden_grad(mlp::KnownActivation<kAct0, kFast>(), mlp::KnownActivation<kAct1, kFast>(),
+                     mask, kept_at(mask, i, n, depth), h1 != nullptr, a, b, v);
+    store<count>(d0 + i, a);
+    if (h1 != nullptr) store<count>(d1 + i, b);
     if (y != nullptr) store<count>(y + i, v);
   });
 }
 
-/// Calls body(Constant<act0>{}, Constant<act1>{}).
-template <Activation kAct>
-using Constant = std::integral_constant<Activation, kAct>;
-template <typename Body>
-void for_activation(Activation act, const Body& body) {
-  switch (act) {
-    case Activation::linear:
-      return body(Constant<Activation::linear>{});
-    case Activation::relu:
-      return body(Constant<Activation::relu>{});
-    case Activation::gelu:
-      return body(Constant<Activation::gelu>{});
-    case Activation::silu:
-      return body(Constant<Activation::silu>{});
-    case Activation::gelu_erf:
-      return body(Constant<Activation::gelu_erf>{});
-  }
-}
+/// Calls body(act0, act1), both as std::integral_constant.
 template <typename Body>
 void for_gate(const Gate& gate, const Body& body) {
-  for_activation(gate.act0, [&](auto act0) {
-    for_activation(gate.act1, [&](auto act1) { body(act0, act1); });
+  mlp::for_activation(gate.act0, [&](auto act0) {
+    mlp::for_activation(gate.act1, [&](auto act1) { body(act0, act1); });
   });
 }
 
