@@ -253,6 +253,12 @@ std::vector<OpCase> mlp_cases() {
        .dropout = 0.2,
        .is_block = true});
   add({.leading = {128}, .e = 264, .f = 16, .o = 8, .act0 = relu, .is_gated = false});
+  // Activations that some of these kernels know when they are compiled, the others when they run.
+  for (Activation act : {linear, gelu, silu})
+    add({.leading = {129}, .e = 16, .f = 72, .o = 8, .act0 = act, .is_gated = false});
+  for (Activation act : {relu, silu})
+    add({.leading = {129}, .e = 16, .f = 72, .o = 8, .act0 = act});
+  add({.leading = {129}, .e = 16, .f = 72, .o = 8, .act0 = gelu, .act1 = relu});
   for (Activation act : {linear, relu, gelu, silu, gelu_erf}) {
     add_gate(cases, 7, 19, act, std::nullopt);
     add_gate(cases, 33, 72, act, linear);
