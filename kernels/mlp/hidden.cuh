@@ -65,6 +65,14 @@ QT_DEVICE void hidden(const Act0& act0, const Act1& act1, const DropoutMask& mas
   drop(mask, kept, y);
 }
 
+/// y, so far its gradient, becomes a product of two activations; a and b become their gradients.
+QT_DEVICE void gate_grad(Point p0, Point p1, float& a, float& b, float& y) {
+  const float dy = y;
+  a = dy * p0.slope * p1.value;
+  b = dy * p0.value * p1.slope;
+  y = p0.value * p1.value;
+}
+
 /// a and b, so far h0 and h1, become their gradients, and y, so far its gradient, what hidden() makes
 /// of h0 and h1. Not gated: without h1.
 template <int kCount, typename Act0, typename Act1>
@@ -76,12 +84,7 @@ QT_DEVICE void hidden_grad(const Act0& act0, const Act1& act1, const DropoutMask
   if (gated) act1(b, p1);
   drop(mask, kept, y);
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    const float dy = y[i];
-    a[i] = dy * p0[i].slope * p1[i].value;
-    b[i] = dy * p0[i].value * p1[i].slope;
-    y[i] = p0[i].value * p1[i].value;
-  }
+  for (int i = 0; i < kCount; ++i) gate_grad(p0[i], p1[i], a[i], b[i], y[i]);
   drop(mask, kept, y);
 }
 

@@ -26,8 +26,12 @@ __global__ void activate(const __grid_constant__ DropoutMask mask, const T* h0, 
     float a[count], b[count] = {};
     load<count>(h0 + i, a);
     if (h1 != nullptr) load<count>(h1 + i, b);
-    mlp::hidden(mlp::KnownActivation<kAct0, kFast>(), mlp::KnownActivation<kAct1, kFast>(), mask,
-                kept_at(mask, i, n, depth), h1 != nullptr, b, a);
+#pragma unroll  // one after the other: all Points at once take more registers than four blocks have
+    for (int j = 0; j < count; ++j) {
+      a[j] = activation<kAct0, kFast>(a[j]).value;
+      if (h1 != nullptr) a[j] *= activation<kAct1, kFast>(b[j]).value;
+    }
+    mlp::drop(mask, kept_at(mask, i, n, depth), a);
     store<count>(y + i, a);
   });
 }
@@ -44,8 +48,13 @@ __global__ void activate_grad(const __grid_constant__ DropoutMask mask, const T*
     load<count>(dy + i, v);
     load<count>(h0 + i, a);
     if (h1 != nullptr) load<count>(h1 + i, b);
-    mlp::hidden_grad(mlp::KnownActivation<kAct0, kFast>(), mlp::KnownActivation<kAct1, kFast>(),
-                     mask, kept_at(mask, i, n, depth), h1 != nullptr, a, b, v);
+    const uint32_t kept = kept_at(mask, i, n, depth);
+    mlp::drop(mask, kept, v);
+#pragma unroll
+    for (int j = 0; j < count; ++j)
+      mlp::gate_grad(activation<kAct0, kFast>(a[j]),
+                     h1 != nullptr ? activation<kAct1, kFast>(b[j]) : Point(), a[j], b[j], v[j]);
+    mlp::drop(mask, kept, v);
     store<count>(d0 + i, a);
     if (h1 != nullptr) store<count>(d1 + i, b);
     if (y != nullptr) store<count>(y + i, v);
