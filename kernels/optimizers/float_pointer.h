@@ -5,6 +5,8 @@
 //   const FloatPointer gradient(slot.grad);
 //   const float fifth = (gradient + 4).get();
 
+#include <algorithm>
+
 #include "runtime/base/dtype.h"
 #include "runtime/base/view.h"
 
@@ -37,6 +39,18 @@ struct FloatPointer {
       *static_cast<bfloat16*>(pointer) = bfloat16(value);
     else
       *static_cast<float*>(pointer) = value;
+  }
+  void read(int64_t n, float* to) const {
+    if (!is_bf16)
+      std::copy_n(static_cast<const float*>(pointer), n, to);
+    else
+      for (int64_t i = 0; i < n; ++i) to[i] = (*this + i).get();
+  }
+  void write(int64_t n, const float* from) const {
+    if (!is_bf16)
+      std::copy_n(from, n, static_cast<float*>(pointer));
+    else
+      for (int64_t i = 0; i < n; ++i) (*this + i).set(from[i]);
   }
 };
 

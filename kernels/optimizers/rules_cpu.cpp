@@ -54,7 +54,7 @@ bool update(const RuleArrays& arrays, int64_t begin, int64_t end, std::span<cons
   float gradient[kUnit];
   for (int64_t i = begin; i < end; i += kUnit) {
     const int64_t n = std::min(kUnit, end - i);
-    for (int64_t k = 0; k < n; ++k) gradient[k] = (arrays.gradient + (i + k)).get();
+    (arrays.gradient + i).read(n, gradient);
     for (size_t s = 0; s < steps.size(); ++s) {
       const RuleState& state = arrays.states[s];
       const auto run = [&](const auto& rule, auto* first) {
@@ -69,7 +69,7 @@ bool update(const RuleArrays& arrays, int64_t begin, int64_t end, std::span<cons
           steps[s].rule);
     }
     if (!std::holds_alternative<rules::Apply>(steps.back().rule))
-      for (int64_t k = 0; k < n; ++k) (arrays.gradient + (i + k)).set(gradient[k]);
+      (arrays.gradient + i).write(n, gradient);
   }
   return finite;
 }

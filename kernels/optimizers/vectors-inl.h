@@ -37,7 +37,7 @@ struct LoadRest {
   size_t rest;
   V operator()(FloatPointer p) const {
     HWY_ALIGN float buffer[hn::MaxLanes(D())] = {};
-    for (size_t i = 0; i < rest; ++i) buffer[i] = (p + static_cast<int64_t>(i)).get();
+    p.read(static_cast<int64_t>(rest), buffer);
     return hn::Load(D(), buffer);
   }
 };
