@@ -43,7 +43,7 @@ struct SelfTokens {
 };
 
 /// Grid: (items x groups of kQueries decodes x heads, chunks).
-template <typename T, int kLanesPerKey, int kQueries, bool kVector>
+template <typename T, int kLanesPerKey, int kQueries, bool kVector, bool kBytes>
 __global__ void __launch_bounds__(kThreads)
     cross_kernel(const __grid_constant__ Task<DecodeCross> task) {
   simt::start_next();
@@ -69,9 +69,8 @@ __global__ void __launch_bounds__(kThreads)
       begin + task.chunk_tokens < tokens.limit ? begin + task.chunk_tokens : tokens.limit;
   Running<kQueries, kLanes<T>> running;
   running.start();
-  attend_tokens<T, kLanesPerKey, kQueries, kVector>(tokens, static_cast<const T*>(cache.keys),
-                                                    static_cast<const T*>(cache.values), begin, end,
-                                                    head_dim, query, running);
+  attend_tokens<T, kLanesPerKey, kQueries, kVector, kBytes>(tokens, cache, begin, end, head_dim,
+                                                            query, running);
   float* partial = task.chunks == 1
                        ? nullptr
                        : task.partials + (int64_t{blockIdx.x} * task.chunks + blockIdx.y) *
@@ -82,7 +81,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 /// Grid: (rows x heads, chunks). The chunk in which the new token lies appends it.
-template <typename T, int kLanesPerKey, bool kVector>
+template <typename T, int kLanesPerKey, bool kVector, bool kBytes>
 __global__ void __launch_bounds__(kThreads)
     self_kernel(const __grid_constant__ Task<DecodeSelf> task) {
   simt::start_next();
@@ -109,24 +108,19 @@ __global__ void __launch_bounds__(kThreads)
   const int begin = static_cast<int>(blockIdx.y) * task.chunk_tokens;
   const int end =
       begin + task.chunk_tokens < tokens.limit ? begin + task.chunk_tokens : tokens.limit;
-  T *keys = static_cast<T*>(cache.keys), *values = static_cast<T*>(cache.values);
   if (appends && begin <= position && position < end) {
     // Heads that share one write the same there.
     const int64_t from = row * task.a.key_stride + (cache.head_stride == 0 ? 0 : within);
-    const T* key = static_cast<const T*>(task.a.key) + from;
-    const T* value = static_cast<const T*>(task.a.value) + from;
-    const int64_t at = tokens.offset(position);
-    for (int i = static_cast<int>(threadIdx.x); i < head_dim; i += kThreads)
-      keys[at + i] = key[i], values[at + i] = value[i];
-    __syncthreads();
+    append<T, kBytes>(cache, tokens.offset(position), static_cast<const T*>(task.a.key) + from,
+                      static_cast<const T*>(task.a.value) + from, head_dim);
   }
   float query[1][kLanes<T>];
   load_queries<T, kLanesPerKey, 1, kVector>(
       static_cast<const T*>(rows.query) + row * rows.query_stride + within, 0, 1, head_dim, query);
   Running<1, kLanes<T>> running;
   running.start();
-  attend_tokens<T, kLanesPerKey, 1, kVector>(tokens, keys, values, begin, end, head_dim, query,
-                                             running);
+  attend_tokens<T, kLanesPerKey, 1, kVector, kBytes>(tokens, cache, begin, end, head_dim, query,
+                                                     running);
   float* partial =
       task.chunks == 1
           ? nullptr
@@ -219,9 +213,11 @@ void cross(const DecodeCross& a, Stream stream) {
   const DecodeRows& rows = a.rows;
   const int64_t blocks = rows.items * ((rows.decodes + kQueries - 1) / kQueries) * rows.heads;
   with_lanes<T>(rows, takes_vectors<T>(rows, a.cache, 0, {}), [&](auto lanes, auto vector) {
-    Plan<DecodeCross> plan(a, blocks, kQueries, lanes(), stream);
-    simt::launch(cross_kernel<T, lanes(), kQueries, vector()>, plan.how, plan.task);
-    join<T>(rows, plan.task.partials, plan.task.chunks, kQueries, stream);
+    with_cache(a, &DecodeCross::cache, [&](const DecodeCross& by_vectors, auto bytes) {
+      Plan<DecodeCross> plan(by_vectors, blocks, kQueries, lanes(), stream);
+      simt::launch(cross_kernel<T, lanes(), kQueries, vector(), bytes()>, plan.how, plan.task);
+      join<T>(rows, plan.task.partials, plan.task.chunks, kQueries, stream);
+    });
   });
 }
 
@@ -231,9 +227,11 @@ void self(const DecodeSelf& a, Stream stream) {
   const bool vector = takes_vectors<T>(rows, a.cache, a.key_stride, {a.key, a.value});
   const int64_t blocks = rows.items * rows.decodes * rows.heads;
   with_lanes<T>(rows, vector, [&](auto lanes, auto is_vector) {
-    Plan<DecodeSelf> plan(a, blocks, 1, lanes(), stream);
-    simt::launch(self_kernel<T, lanes(), is_vector()>, plan.how, plan.task);
-    join<T>(rows, plan.task.partials, plan.task.chunks, 1, stream);
+    with_cache(a, &DecodeSelf::cache, [&](const DecodeSelf& by_vectors, auto bytes) {
+      Plan<DecodeSelf> plan(by_vectors, blocks, 1, lanes(), stream);
+      simt::launch(self_kernel<T, lanes(), is_vector(), bytes()>, plan.how, plan.task);
+      join<T>(rows, plan.task.partials, plan.task.chunks, 1, stream);
+    });
   });
 }
 

@@ -13,7 +13,7 @@
 //   store_paged_gpu        puts the keys and values of whole inputs into a pool
 //
 // A row is a sequence being written: item * decodes + decode. Logits are not scaled, as in T5;
-// softmax in float32. Operands float32 or bfloat16, all alike; head_dim at most 256 (bfloat16) or
+// softmax in float32. Operands float32 or bfloat16, all alike, but caches that keep 8 bits (cache_type.h); head_dim at most 256 (bfloat16) or
 // 128 (float32). All pointers are device memory, positions and lengths too, so that a step can be a
 // graph. The same results every time: chunks of tokens are joined in order.
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/decode_attention/cache_type.h"
 #include "kernels/kernel.h"
 
 namespace quintet {
@@ -12,6 +13,9 @@ struct DecodeCache {
   int64_t sequence_stride = 0, head_stride = 0,
           token_stride = 0;  // in elements; head 0: all share one head's
   int64_t max_length = 0;    // tokens of a sequence
+  // In 8 bits keys and values are bytes, strides whole vectors of head_dim, and vector n of the keys has scale n.
+  CacheType type = CacheType::native;
+  float *key_scales = nullptr, *value_scales = nullptr;
 };
 
 /// What the rows ask. Row r's query starts at r * stride; heads lie behind each other.

@@ -4,6 +4,7 @@
 // tokens stand is the business of the kernels that include this.
 
 #include "kernels/decode_attention/decode_rows.h"
+#include "kernels/simt/narrow.cuh"
 #include "kernels/vectors/vectors.cuh"
 #include "runtime/base/check.h"
 
@@ -57,25 +58,118 @@ QT_DEVICE void load_part(const T* p, int first, int head_dim, float (&v)[kLane])
   }
 }
 
+/// The same of a vector in bytes, without its scale.
+template <bool kVector, int kLane>
+QT_DEVICE void load_bytes(const uint8_t* p, CacheType type, int first, int head_dim,
+                          float (&v)[kLane]) {
+  uint32_t words[kLane / 4] = {};
+  if constexpr (kVector) {
+    if (first < head_dim) load_words(p + first, words);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kLane; ++i)
+      if (first + i < head_dim) words[i / 4] |= uint32_t{p[first + i]} << 8 * (i % 4);
+  }
+#pragma unroll
+  for (int w = 0; w < kLane / 4; ++w) {
+    float four[4];
+    if (type == CacheType::int8)
+      simt::widen<int8_t>(words[w], four);
+    else
+      simt::widen<simt::e4m3>(words[w], four);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) v[4 * w + i] = four[i];
+  }
+}
+
+/// A lane's part of vector `at` of keys or of values, which element `at` begins if they are no bytes; returns its scale.
+template <typename T, bool kVector, bool kBytes, int kLane>
+QT_DEVICE float load_cached(const void* vectors, const float* scales, CacheType type, int64_t at,
+                            int first, int head_dim, float (&v)[kLane]) {
+  if constexpr (kBytes) {
+    load_bytes<kVector>(static_cast<const uint8_t*>(vectors) + at * head_dim, type, first, head_dim,
+                        v);
+    return scales[at];
+  } else {
+    load_part<kVector>(static_cast<const T*>(vectors) + at, first, head_dim, v);
+    return 1;
+  }
+}
+
+/// A number that is not above largest_of(type) as its byte.
+QT_DEVICE uint8_t rounded_byte(float x, CacheType type) {
+  if (type == CacheType::int8) return static_cast<uint8_t>(__float2int_rn(x));
+  const uint32_t bits = __float_as_uint(x), magnitude = bits & 0x7fffffffu;
+  const uint32_t normal = ((magnitude + (magnitude >> 20 & 1) + 0x7ffffu) >> 20) - (120u << 3);
+  const auto small = static_cast<uint32_t>(__float2int_rn(fabsf(x) * 512.0f));  // steps of 2^-9
+  return static_cast<uint8_t>((bits >> 24 & 0x80u) | (fabsf(x) < 0x1p-6f ? small : normal));
+}
+
+/// A vector to a cache in bytes with its scale, by one warp.
+template <typename T>
+QT_DEVICE void store_in_bytes(const T* from, int head_dim, CacheType type, uint8_t* to,
+                              float* scale) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  float most = kLeastCached, poison = 0;
+  for (int i = lane; i < head_dim; i += 32) {
+    const float x = simt::to_float(from[i]);
+    most = fmaxf(most, fabsf(x));
+    poison += x * 0.0f;  // NaN of an infinity
+  }
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) {
+    most = fmaxf(most, __shfl_xor_sync(kWholeWarp, most, distance));
+    poison += __shfl_xor_sync(kWholeWarp, poison, distance);
+  }
+  const float unit = most / largest_of(type), factor = 1.0f / unit;
+  if (lane == 0) *scale = unit + poison;
+  for (int i = lane; i < head_dim; i += 32)
+    to[i] = poison == 0 ? rounded_byte(simt::to_float(from[i]) * factor, type) : 0;
+}
+
+/// A new token's key and value, by the block's threads, which see them afterwards.
+template <typename T, bool kBytes>
+QT_DEVICE void append(const DecodeCache& cache, int64_t at, const T* key, const T* value,
+                      int head_dim) {
+  const int thread = static_cast<int>(threadIdx.x);
+  if constexpr (kBytes) {
+    if (thread < 32)
+      store_in_bytes(key, head_dim, cache.type, static_cast<uint8_t*>(cache.keys) + at * head_dim,
+                     cache.key_scales + at);
+    else if (thread < 64)
+      store_in_bytes(value, head_dim, cache.type,
+                     static_cast<uint8_t*>(cache.values) + at * head_dim, cache.value_scales + at);
+  } else {
+    for (int i = thread; i < head_dim; i += kThreads)
+      static_cast<T*>(cache.keys)[at + i] = key[i],
+                                       static_cast<T*>(cache.values)[at + i] = value[i];
+  }
+  __syncthreads();
+}
+
 /// Tokens [begin, end) of a chunk, shared out among the block's groups of lanes.
-template <typename T, int kLanesPerKey, int kQueries, bool kVector, typename Tokens>
-QT_DEVICE void attend_tokens(const Tokens& tokens, const T* keys, const T* values, int begin,
-                             int end, int head_dim, const float (&query)[kQueries][kLanes<T>],
+template <typename T, int kLanesPerKey, int kQueries, bool kVector, bool kBytes, typename Tokens>
+QT_DEVICE void attend_tokens(const Tokens& tokens, const DecodeCache& cache, int begin, int end,
+                             int head_dim, const float (&query)[kQueries][kLanes<T>],
                              Running<kQueries, kLanes<T>>& running) {
   constexpr int kLane = kLanes<T>, kGroups = 32 / kLanesPerKey, kTogether = 4;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int first = lane % kLanesPerKey * kLane;
   for (int base = begin; base < end; base += kTogether * kWarps * kGroups) {
     float key[kTogether][kLane], value[kTogether][kLane], scores[kTogether][kQueries];
+    float key_scale[kTogether], value_scale[kTogether];  // 1 but of bytes
     int token[kTogether];
 #pragma unroll
     for (int u = 0; u < kTogether; ++u) {
       token[u] = base + (u * kWarps + warp) * kGroups + lane / kLanesPerKey;
       if (token[u] < end) {
         const int64_t at = tokens.offset(token[u]);
-        load_part<kVector>(keys + at, first, head_dim, key[u]);
-        load_part<kVector>(values + at, first, head_dim, value[u]);
+        key_scale[u] = load_cached<T, kVector, kBytes>(cache.keys, cache.key_scales, cache.type, at,
+                                                       first, head_dim, key[u]);
+        value_scale[u] = load_cached<T, kVector, kBytes>(cache.values, cache.value_scales,
+                                                         cache.type, at, first, head_dim, value[u]);
       } else {
+        key_scale[u] = value_scale[u] = 0;
 #pragma unroll
         for (int i = 0; i < kLane; ++i) key[u][i] = value[u][i] = 0;
       }
@@ -91,6 +185,7 @@ QT_DEVICE void attend_tokens(const Tokens& tokens, const T* keys, const T* value
 #pragma unroll
         for (int distance = kLanesPerKey / 2; distance > 0; distance /= 2)
           sum += __shfl_xor_sync(kWholeWarp, sum, distance);
+        if constexpr (kBytes) sum *= key_scale[u];
         scores[u][r] = sum + bias;
       }
     }
@@ -108,8 +203,9 @@ QT_DEVICE void attend_tokens(const Tokens& tokens, const T* keys, const T* value
       for (int u = 0; u < kTogether; ++u) {
         const float weight = simt::exp2_approx(scores[u][r] - most);
         running.total[r] += weight;
+        const float share = kBytes ? weight * value_scale[u] : weight;
 #pragma unroll
-        for (int i = 0; i < kLane; ++i) running.sums[r][i] += weight * value[u][i];
+        for (int i = 0; i < kLane; ++i) running.sums[r][i] += share * value[u][i];
       }
     }
   }
@@ -198,6 +294,18 @@ void with_lanes(const DecodeRows& rows, bool vector, const Body& body) {
     body(Count<16>{}, std::true_type{});
   else
     body(Count<32>{}, std::true_type{});
+}
+
+/// Calls body(whether the cache is in bytes), with strides in vectors then.
+template <typename Attention, typename Body>
+void with_cache(Attention a, DecodeCache Attention::*member, const Body& body) {
+  DecodeCache& cache = a.*member;
+  if (cache.type == CacheType::native) return body(a, std::false_type{});
+  for (int64_t* stride : {&cache.sequence_stride, &cache.head_stride, &cache.token_stride}) {
+    QT_ASSERT(*stride % a.rows.head_dim == 0);
+    *stride /= a.rows.head_dim;
+  }
+  body(a, std::true_type{});
 }
 
 inline void check_decode_rows(const char* what, const DecodeRows& rows, const DecodeCache& cache) {

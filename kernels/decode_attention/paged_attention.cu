@@ -21,7 +21,7 @@ struct PagedTokens {
   }
 };
 
-template <typename T, int kLanesPerKey, int kQueries, bool kVector>
+template <typename T, int kLanesPerKey, int kQueries, bool kVector, bool kBytes>
 QT_DEVICE void attend_group(const DecodePaged& a, const PagedGroup& group,
                             const PagedTokens& tokens, int64_t within) {
   const DecodeRows& rows = a.rows;
@@ -32,16 +32,15 @@ QT_DEVICE void attend_group(const DecodePaged& a, const PagedGroup& group,
       group.rows, head_dim, query);
   Running<kQueries, kLanes<T>> running;
   running.start();
-  attend_tokens<T, kLanesPerKey, kQueries, kVector>(tokens, static_cast<const T*>(a.pool.keys),
-                                                    static_cast<const T*>(a.pool.values), 0,
-                                                    group.length, head_dim, query, running);
+  attend_tokens<T, kLanesPerKey, kQueries, kVector, kBytes>(tokens, a.pool, 0, group.length,
+                                                            head_dim, query, running);
   finish_block<T, kLanesPerKey, kQueries>(
       running, group.rows, head_dim,
       static_cast<T*>(rows.out) + group.row * rows.out_stride + within, rows.out_stride, nullptr);
 }
 
 /// Grid: groups x heads. A row alone in its group does not pay for the queries of others.
-template <typename T, int kLanesPerKey, int kQueries, bool kVector>
+template <typename T, int kLanesPerKey, int kQueries, bool kVector, bool kBytes>
 __global__ void __launch_bounds__(kThreads) paged_kernel(const __grid_constant__ DecodePaged a) {
   simt::start_next();
   simt::wait_for_previous();
@@ -57,18 +56,14 @@ __global__ void __launch_bounds__(kThreads) paged_kernel(const __grid_constant__
                            static_cast<int>(a.biases) - 1};
   if (a.key != nullptr) {
     // Heads that share one write the same there.
-    const int64_t from = group.row * a.key_stride + (a.pool.head_stride == 0 ? 0 : within),
-                  at = tokens.offset(tokens.newest);
-    for (int i = static_cast<int>(threadIdx.x); i < a.rows.head_dim; i += kThreads) {
-      static_cast<T*>(a.pool.keys)[at + i] = static_cast<const T*>(a.key)[from + i];
-      static_cast<T*>(a.pool.values)[at + i] = static_cast<const T*>(a.value)[from + i];
-    }
-    __syncthreads();
+    const int64_t from = group.row * a.key_stride + (a.pool.head_stride == 0 ? 0 : within);
+    append<T, kBytes>(a.pool, tokens.offset(tokens.newest), static_cast<const T*>(a.key) + from,
+                      static_cast<const T*>(a.value) + from, static_cast<int>(a.rows.head_dim));
   }
   if constexpr (kQueries > 1)
     if (group.rows > 1)
-      return attend_group<T, kLanesPerKey, kQueries, kVector>(a, group, tokens, within);
-  attend_group<T, kLanesPerKey, 1, kVector>(a, group, tokens, within);
+      return attend_group<T, kLanesPerKey, kQueries, kVector, kBytes>(a, group, tokens, within);
+  attend_group<T, kLanesPerKey, 1, kVector, kBytes>(a, group, tokens, within);
 }
 
 template <typename T, int kQueries>
@@ -77,13 +72,15 @@ void paged(const DecodePaged& a, Stream stream) {
   const bool vector = takes_vectors<T>(rows, a.pool, a.key_stride, {a.key, a.value});
   with_lanes<T>(rows, vector, [&](auto lanes, auto is_vector) {
     const int depth = lanes() * kLanes<T>;
-    simt::launch(paged_kernel<T, lanes(), kQueries, is_vector()>,
-                 {.grid = static_cast<unsigned>(rows.items * rows.heads),
-                  .block = kThreads,
-                  .shared = sizeof(float) * static_cast<size_t>(kWarps * kQueries * (2 + depth)),
-                  .stream = stream,
-                  .early = true},
-                 a);
+    with_cache(a, &DecodePaged::pool, [&](const DecodePaged& by_vectors, auto bytes) {
+      simt::launch(paged_kernel<T, lanes(), kQueries, is_vector(), bytes()>,
+                   {.grid = static_cast<unsigned>(rows.items * rows.heads),
+                    .block = kThreads,
+                    .shared = sizeof(float) * static_cast<size_t>(kWarps * kQueries * (2 + depth)),
+                    .stream = stream,
+                    .early = true},
+                   by_vectors);
+    });
   });
 }
 
@@ -110,6 +107,33 @@ __global__ void store_kernel(const __grid_constant__ StorePaged s) {
   }
 }
 
+/// The same to a pool in bytes, a vector a warp: of each head its key, then its value.
+template <typename T>
+__global__ void store_bytes_kernel(const __grid_constant__ StorePaged s) {
+  simt::start_next();
+  simt::wait_for_previous();
+  const int64_t slot = s.slots[blockIdx.x], from = blockIdx.x * s.stride;
+  if (slot < 0) return;
+  const int64_t warps = blockDim.x / 32;
+  for (int64_t i = threadIdx.x / 32; i < 2 * s.heads; i += warps) {
+    const int64_t head = i / 2, to = slot * s.pool.token_stride + head * s.pool.head_stride,
+                  vector = to / s.head_dim;
+    const bool is_key = i % 2 == 0;
+    store_in_bytes(static_cast<const T*>(is_key ? s.keys : s.values) + from + head * s.head_dim,
+                   static_cast<int>(s.head_dim), s.pool.type,
+                   static_cast<uint8_t*>(is_key ? s.pool.keys : s.pool.values) + to,
+                   (is_key ? s.pool.key_scales : s.pool.value_scales) + vector);
+  }
+}
+
+template <typename T>
+void store(const StorePaged& s, Stream stream) {
+  const simt::Launch how{
+      .grid = static_cast<unsigned>(s.tokens), .block = 256, .stream = stream, .early = true};
+  s.pool.type == CacheType::native ? simt::launch(store_kernel<T>, how, s)
+                                   : simt::launch(store_bytes_kernel<T>, how, s);
+}
+
 }  // namespace
 
 void decode_paged_gpu(const DecodePaged& a, Stream stream) {
@@ -121,10 +145,7 @@ void decode_paged_gpu(const DecodePaged& a, Stream stream) {
 void store_paged_gpu(const StorePaged& s, Stream stream) {
   QT_ASSERT(s.dtype == DType::bf16 || s.dtype == DType::f32);
   if (s.tokens == 0) return;
-  const simt::Launch how{
-      .grid = static_cast<unsigned>(s.tokens), .block = 256, .stream = stream, .early = true};
-  s.dtype == DType::bf16 ? simt::launch(store_kernel<bf16>, how, s)
-                         : simt::launch(store_kernel<float>, how, s);
+  s.dtype == DType::bf16 ? store<bf16>(s, stream) : store<float>(s, stream);
 }
 
 }  // namespace quintet::QT_GPU
