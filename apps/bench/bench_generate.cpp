@@ -24,8 +24,9 @@ template <typename Begin>
 class WeightReading {
  public:
   WeightReading(const BenchOptions& options, const decoding::PackedNetwork& network,
-                const Begin& begin)
+                const decoding::TransformerDecoder& decoder, const Begin& begin)
       : options_(options),
+        decoder_(decoder),
         begin_(begin),
         bytes_(static_cast<double>(network.step_bytes(options.batch * options.beams))),
         memory_(network.step_bytes(options.batch * options.beams)) {}
@@ -46,18 +47,22 @@ class WeightReading {
     const double read = bytes_ * static_cast<double>(options_.targets);
     const double with = read / least / bandwidth_;
     const double without = read / (least - encoder_) / bandwidth_;
-    const nlohmann::ordered_json json = {{"weight_bytes_per_step", bytes_},
-                                         {"read_bytes_per_second", bandwidth_},
-                                         {"encoder_seconds", encoder_},
-                                         {"of_read_bandwidth", without},
-                                         {"of_read_bandwidth_with_encoder", with}};
-    return {json.dump(), fmt::format("  a step of the decoder reads {:.1f} MB of weights, memory "
-                                     "gives {:.1f} GB/s: {:.2f} of "
-                                     "it, {:.2f} with the encoder's {:.3f} s\n",
-                                     bytes_ / 1e6, bandwidth_ / 1e9, without, with, encoder_)};
+    const auto cache_bytes = decoder_.cache_bytes();
+    const nlohmann::ordered_json json = {
+        {"kv_cache", options_.cache.name},       {"cache_bytes", cache_bytes},
+        {"weight_bytes_per_step", bytes_},       {"read_bytes_per_second", bandwidth_},
+        {"encoder_seconds", encoder_},           {"of_read_bandwidth", without},
+        {"of_read_bandwidth_with_encoder", with}};
+    return {json.dump(),
+            fmt::format("  a step of the decoder reads {:.1f} MB of weights, memory "
+                        "gives {:.1f} GB/s: {:.2f} of "
+                        "it, {:.2f} with the encoder's {:.3f} s; caches ({}) take {:.1f} MB\n",
+                        bytes_ / 1e6, bandwidth_ / 1e9, without, with, encoder_,
+                        options_.cache.name, static_cast<double>(cache_bytes) / 1e6)};
   }
 
   const BenchOptions& options_;
+  const decoding::TransformerDecoder& decoder_;
   const Begin begin_;
   double bytes_, bandwidth_ = 0, encoder_ = std::numeric_limits<double>::infinity();
   ReadBandwidth memory_;
@@ -71,7 +76,7 @@ void time_trained(const BenchOptions& options, int64_t tokens, const TrainedMode
   if (Device::current().is_cpu()) {
     const auto network = pack(model, weights);
     decoding::TransformerDecoder decoder(*network);
-    WeightReading reading(options, *network, [&] { begin(decoder); });
+    WeightReading reading(options, *network, decoder, [&] { begin(decoder); });
     time_steps(
         "generate", options, tokens, [&] { run(decoder); }, reading.beside());
   } else {
@@ -87,7 +92,7 @@ void time_random(const BenchOptions& options, int64_t tokens, const T5Config& co
   if (Device::current().is_cpu()) {
     const decoding::PackedNetwork network(spec_of(config), random_source(config), weights);
     decoding::TransformerDecoder decoder(network);
-    WeightReading reading(options, network, [&] { begin(decoder); });
+    WeightReading reading(options, network, decoder, [&] { begin(decoder); });
     time_steps(
         "generate", options, tokens, [&] { run(decoder); }, reading.beside());
   } else {
@@ -108,6 +113,10 @@ int run_bench_generate(std::span<char* const> args) {
                            "a model directory.",
                            args, true, options))
     return 0;
+  QT_CHECK(!options.encode_only || !options.cache.is_given(),
+           "quintet bench generate: --kv_cache_dtype={}: --encode_only keeps no keys and values; "
+           "leave one out",
+           options.cache.name);
   std::optional<TrainedModel> trained;
   std::optional<T5Config> config;
   if (options.model_dir.empty())
@@ -124,7 +133,9 @@ int run_bench_generate(std::span<char* const> args) {
   constexpr int32_t kNoEos = -1;  // so that exactly `targets` tokens are made
   const auto begin = [&](auto& decoder) {
     decoder.begin(inputs.as<int32_t>(), options.batch, options.inputs,
-                  {.num_decodes = options.beams, .max_length = options.targets});
+                  {.num_decodes = options.beams,
+                   .max_length = options.targets,
+                   .type = options.cache.type()});
   };
   const auto run = [&](auto& decoder) {
     begin(decoder);

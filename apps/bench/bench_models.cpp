@@ -58,6 +58,7 @@ bool parse_bench_options(const std::string& what, const std::string& summary,
     app.add_flag("--encode_only", options.encode_only,
                  "only one pass of the encoder, without generating tokens");
     options.quantize.add_to(app);
+    options.cache.add_to(app);
   } else {
     app.add_option("--optimizer", options.optimizer, "adamw or adafactor")
         ->check(CLI::IsMember({"adamw", "adafactor"}));

@@ -28,6 +28,7 @@ struct BenchOptions : ModelCase {
   ComputeFlags compute;
   ResultFormat format;
   QuantizeFlag quantize = {};  // generate only
+  CacheFlag cache = {};        // generate only
   bool profile = false;
   std::string launcher = {};  // before the program's name in the example of --help
 };

@@ -76,8 +76,9 @@ class Comparison {
   /// The steps of the decoder alone: the encoder's pass is bound by arithmetic.
   std::vector<int32_t> generate(const decoding::PackedNetwork& network, Measured& measured) const {
     decoding::TransformerDecoder decoder(network);
-    decoder.begin(inputs_.as<int32_t>(), options_.batch, options_.inputs,
-                  {.num_decodes = 1, .max_length = options_.targets});
+    decoder.begin(
+        inputs_.as<int32_t>(), options_.batch, options_.inputs,
+        {.num_decodes = 1, .max_length = options_.targets, .type = options_.cache.type()});
     const std::vector<int32_t> start(static_cast<size_t>(options_.batch * options_.targets), 0);
     const decoding::Prompts prompts{options_.batch, options_.targets, start};
     constexpr int32_t kNoEos = -1;  // so that exactly `targets` tokens are made
@@ -132,6 +133,7 @@ int run_bench_ranks(std::span<char* const> args) {
       {"model", options.model},
       {"batch", options.batch},
       {"weights", name_of(options.quantize.type().value_or(WeightType::f32))},
+      {"kv_cache", options.cache.name},
       {"threads", omp_get_max_threads()},
       {"ranks", ranks.size()},
       {"rounds", options.steps},

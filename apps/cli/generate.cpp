@@ -33,6 +33,7 @@ void add_flags(CommandLine& cli, GenerateFlags& flags) {
   flags.generation.drafts.add_to(app);
   app.add_option("--batch_size", flags.batch_size, "inputs per batch")->check(positive);
   flags.quantize.add_to(app);
+  flags.cache.add_to(app);
   flags.compute.add_to(app);
   flags.ranks.add_to(app);
   describe_gin_flags(app, kGinFileOfModel);

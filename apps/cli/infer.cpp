@@ -58,7 +58,8 @@ int run_infer(std::span<char* const> args) {
   return run_entry_point(
       EntryPoint::infer, gin_line, prepare,
       [&](GinSession& session, const gin::Arguments& arguments) {
-        InferenceConfig config = with_decode(inference_config_from(arguments), flags.decode);
+        InferenceConfig config =
+            with_decode(inference_config_from(arguments), flags.decode, flags.cache);
         config.weights = flags.quantize.type();
         config.restore.adapter = flags.set.adapter;
         return run_inference(

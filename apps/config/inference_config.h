@@ -12,6 +12,7 @@
 #include "data/batches/batches.h"
 #include "data/evaluation/inference_lines.h"
 #include "data/workers/worker_functions.h"
+#include "kernels/decode_attention/cache_type.h"
 #include "kernels/prepacked_matmul/prepacked_matmul.h"
 #include "models/configurables.h"
 #include "runtime/configurables/configurables.h"
@@ -35,7 +36,8 @@ struct InferenceConfig {
   data::WorkersPtr write_fn, merge_fn;  // the user's own; null: T5X's
   DecodeFlags decode;                   // over the model's decode function
   std::optional<WeightType> weights;    // of networks that decode on the CPU; none: as they are
-  bool verify_vocabs = true;            // the task has the model's vocabularies
+  CacheType cache_type = CacheType::native;
+  bool verify_vocabs = true;      // the task has the model's vocabularies
   PartitionerConfig partitioner;  // its rules are written down; num_partitions ranks hold a model
   std::string config_text;        // written to output_dir/config.gin
 

@@ -11,8 +11,11 @@ constexpr int64_t kUsualTokens = 2048;   // of an input, by which a GPU's memory
 serving::EngineOptions options_for(const TextModel& model, const DraftedAnswers::Limits& limits,
                                    const DraftFlags& flags) {
   const ModelSpec& spec = model.configured().model->spec();
-  const int64_t token_bytes = 2 * spec.decoder.num_layers * spec.decoder.layer.kv_width() *
-                              size_of(dtype_from_name(spec.dtype));
+  const LayerConfig& layer = spec.decoder.layer;
+  const int64_t vectors_bytes = limits.cache_type == CacheType::native
+                                    ? layer.kv_width() * size_of(dtype_from_name(spec.dtype))
+                                    : layer.kv_width() + 4 * layer.kv_heads();
+  const int64_t token_bytes = 2 * spec.decoder.num_layers * vectors_bytes;
   // The CPU takes pages as tokens are written.
   const int64_t memory = Device::current().is_cpu()
                              ? int64_t{1} << 40
@@ -22,6 +25,7 @@ serving::EngineOptions options_for(const TextModel& model, const DraftedAnswers:
           .max_rows = limits.batch * (1 + flags.tokens()),
           .max_length = limits.max_length + kInputTokens,
           .max_waiting = limits.batch,
+          .cache_type = limits.cache_type,
           .draft_tokens = flags.tokens(),
           .bidirectional_prefix = spec.inputs_bidirectional_attention};
 }

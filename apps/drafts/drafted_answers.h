@@ -15,6 +15,7 @@ class DraftedAnswers {
   struct Limits {
     int64_t batch = 1;       // requests at a time
     int64_t max_length = 0;  // tokens of an answer
+    CacheType cache_type = CacheType::native;
   };
   DraftedAnswers(const DraftFlags& flags, const TextModel& model, std::optional<WeightType> type,
                  const Limits& limits, SharedMemoryGroup* ranks);

@@ -1,10 +1,12 @@
 #pragma once
-// --quantize, of verbs that generate: in how many bits the weights are kept.
+// --quantize and --kv_cache_dtype, of verbs that generate: in how many bits weights, and the keys and values of
+// attention, are kept.
 
 #include <optional>
 #include <string>
 
 #include "apps/flags/command_line.h"
+#include "kernels/decode_attention/cache_type.h"
 #include "kernels/device.h"
 #include "kernels/prepacked_matmul/prepacked_matmul.h"
 #include "runtime/base/check.h"
@@ -29,6 +31,21 @@ struct QuantizeFlag {
              "--quantize=int8, or --device=cpu",
              name);
     return weight_type_from_name(name);
+  }
+};
+
+struct CacheFlag {
+  std::string name = "auto";
+
+  void add_to(CLI::App& app) {
+    app.add_option("--kv_cache_dtype", name,
+                   "the key-value cache in int8 or fp8, with a scale per head and token; auto: as "
+                   "they are computed")
+        ->check(CLI::IsMember({"auto", "int8", "fp8"}));
+  }
+  bool is_given() const { return name != "auto"; }
+  CacheType type() const {
+    return name == "int8" ? CacheType::int8 : name == "fp8" ? CacheType::fp8 : CacheType::native;
   }
 };
 

@@ -72,15 +72,16 @@ class Generator {
              "on each "
              "for itself; give --prompt_lookup_num_tokens, or one rank");
     const int64_t given = flags_.texts.empty() ? flags_.batch_size : std::ssize(flags_.texts);
-    drafted_.emplace(
-        generation_.drafts, model_, flags_.quantize.type(),
-        DraftedAnswers::Limits{.batch = std::min(flags_.batch_size, given), .max_length = length_},
-        ranks);
+    drafted_.emplace(generation_.drafts, model_, flags_.quantize.type(),
+                     DraftedAnswers::Limits{.batch = std::min(flags_.batch_size, given),
+                                            .max_length = length_,
+                                            .cache_type = flags_.cache.type()},
+                     ranks);
   }
   void pack(SharedMemoryGroup* ranks) {
     const Weights weights =
         weights_to_generate(flags_.quantize.type(), model_.trained().reader, ranks);
-    predictor_.emplace(model_.configured(), flags_.generation.decode, weights);
+    predictor_.emplace(model_.configured(), flags_.generation.decode, weights, flags_.cache.type());
     drop_packed(*model_.configured().model, weights);
   }
   bool asks_for_requests() const {
@@ -398,6 +399,11 @@ void GenerateFlags::check_embed() const {
                generation.drafts.tokens() == 0,
            "quintet generate: --embed gives no answers; leave out --target and what is said of "
            "answers");
+  QT_CHECK(
+      !cache.is_given(),
+      "quintet generate: --kv_cache_dtype={} is of answers, and --embed gives none: an encoder "
+      "keeps no keys and values; leave the flag out",
+      cache.name);
 }
 
 }  // namespace quintet

@@ -23,6 +23,7 @@ struct GenerateFlags {
   GenerationFlags generation;
   int64_t batch_size = 8;
   QuantizeFlag quantize;
+  CacheFlag cache;
   ComputeFlags compute;
   RankFlags ranks;
 

@@ -47,7 +47,7 @@ class Answerer {
         load_for(weights_, *checkpoint, *config.model->model, config.restore.fallback_seed));
     if (leads) fmt::print(stderr, "{}", warning);
     if (sows_) return;  // what parts of a network make is the model's own to say
-    predictor_.emplace(*config.model, config.decode, weights_);
+    predictor_.emplace(*config.model, config.decode, weights_, config.cache_type);
     if (!Device::current().is_cpu()) drop_packed(*config.model->model, weights_);
   }
   WeightType weights() const { return weights_.type; }
@@ -180,11 +180,15 @@ class TaskRun {
     for (const auto& [name, length] : set.task_feature_lengths)
       lengths += fmt::format(" {}={}", name, length.text());
     return fmt::format(
-        ", split {}, batch_size {}, checkpoint_period {}, lengths{}, {} examples (files {}), "
-        "configuration {:08x}, weights in {}{}",
-        set.split, set.batch_size, config_.checkpoint_period, lengths, contents_.examples,
-        data::fingerprint(contents_.files), crc32c(config_.config_text),
-        name_of(answerer_.weights()), config_.decode.text());
+               ", split {}, batch_size {}, checkpoint_period {}, lengths{}, {} examples (files "
+               "{}), "
+               "configuration {:08x}, weights in {}{}",
+               set.split, set.batch_size, config_.checkpoint_period, lengths, contents_.examples,
+               data::fingerprint(contents_.files), crc32c(config_.config_text),
+               name_of(answerer_.weights()), config_.decode.text()) +
+           (config_.cache_type == CacheType::native
+                ? ""
+                : fmt::format(", caches in {}", name_of(config_.cache_type)));
   }
 
   void write(const std::filesystem::path& path, const std::string& lines) const {

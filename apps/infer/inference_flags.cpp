@@ -32,6 +32,7 @@ void InferenceFlags::add_to(CLI::App& app) {
   decode.add_to(app);
   partitions.add_to(app);
   quantize.add_to(app);
+  cache.add_to(app);
   compute.add_to(app);
   format.add_to(app);
   launch.add_dry_run(app);
@@ -97,14 +98,20 @@ InferenceConfig inference_config_of(const TrainedModel& trained, const Inference
   config.weights = flags.quantize.type();
   config.partitioner.num_partitions = flags.partitions.count;
   config.config_text = trained.session->config().config_str();
-  return with_decode(std::move(config), flags.decode);
+  return with_decode(std::move(config), flags.decode, flags.cache);
 }
 
-InferenceConfig with_decode(InferenceConfig config, const DecodeFlags& decode) {
+InferenceConfig with_decode(InferenceConfig config, const DecodeFlags& decode,
+                            const CacheFlag& cache) {
   decode.check("infer");
   QT_CHECK(decode.text().empty() || config.mode != "score",
            "quintet infer: with --mode=score nothing is generated; leave out{}", decode.text());
+  QT_CHECK(!cache.is_given() || config.mode != "score",
+           "quintet infer: --kv_cache_dtype={}: scores of given targets read no cache; leave the "
+           "flag out with --mode=score",
+           cache.name);
   config.decode = decode;
+  config.cache_type = cache.type();
   if (decode.max_tokens > 0) {  // answers are as long as targets may be
     auto& lengths = config.dataset.task_feature_lengths;
     std::erase_if(lengths, [](const auto& length) { return length.first == "targets"; });

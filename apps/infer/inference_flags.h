@@ -25,6 +25,7 @@ struct InferenceFlags {
   DecodeFlags decode;
   PartitionsFlag partitions;
   QuantizeFlag quantize;
+  CacheFlag cache;
   ComputeFlags compute;
   ResultFormat format;
   LaunchFlags launch;
@@ -33,8 +34,9 @@ struct InferenceFlags {
   void add_to(CLI::App& app);
 };
 
-/// `config`, whose answers are as `decode` says. Throws a usage error where there are none.
-InferenceConfig with_decode(InferenceConfig config, const DecodeFlags& decode);
+/// `config`, whose answers are as `decode` and `cache` say. Throws a usage error where there are none.
+InferenceConfig with_decode(InferenceConfig config, const DecodeFlags& decode,
+                            const CacheFlag& cache);
 /// Inference with the model of a run on its evaluation set, a task or the files of --input. Throws a
 /// usage error if there is no data set, or the model has no vocabulary to read files with.
 InferenceConfig inference_config_of(const TrainedModel& trained, const InferenceFlags& flags);

@@ -177,7 +177,7 @@ void check_answers(const BaseModel& model) {
 }
 
 Predictor::Predictor(const ConfiguredModel& model, const DecodeFlags& decode,
-                     const Weights& requested) {
+                     const Weights& requested, CacheType cache_type) {
   const Weights weights = as_base(*model.model, requested);
   check_answers(*model.model);
   if (!Device::current().is_cpu())
@@ -189,6 +189,7 @@ Predictor::Predictor(const ConfiguredModel& model, const DecodeFlags& decode,
   decoder_only_ = spec.decoder_only();
   options_.inputs_bidirectional_attention = spec.inputs_bidirectional_attention;
   options_.eos_id = eos_of(model);
+  options_.cache_type = cache_type;
   options_.decode_fn = configured_decode_fn(model, decoder_only_);
   if (model.config != nullptr) {
     const gin::Arguments method = model.config->arguments(model.name + ".predict_batch_with_aux");
@@ -224,9 +225,8 @@ decoding::Answers Predictor::answer(const HostArrays& batch,
                                     std::vector<decoding::DecodingRequest> requests) const {
   using namespace decoding;
   const auto run = [&](auto& on) {
-    return decoder_only_ ? answer_decoder_only(on, batch, options_.inputs_bidirectional_attention,
-                                               std::move(requests))
-                         : answer_encoder_decoder(on, batch, std::move(requests));
+    return decoder_only_ ? answer_decoder_only(on, batch, options_, std::move(requests))
+                         : answer_encoder_decoder(on, batch, options_, std::move(requests));
   };
   return device_ != nullptr ? run(*device_) : run(*network_);
 }

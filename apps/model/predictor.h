@@ -31,7 +31,7 @@ class Predictor {
  public:
   /// `decode`: beams or sampling, whatever the gin files say. Throws a usage error if the model's decode_fn is not one of ours.
   explicit Predictor(const ConfiguredModel& model, const DecodeFlags& decode = {},
-                     const Weights& weights = {});
+                     const Weights& weights = {}, CacheType cache_type = CacheType::native);
   /// `batch`: model features of equal lengths. Tokens end at the first EOS; the best decode is the
   /// last. Samples are drawn with `key`.
   decoding::Decodes predict(const HostArrays& batch, Key key = {}) const;

@@ -91,6 +91,7 @@ void ServeFlags::add_to(CLI::App& app) {
   decode.add_search_to(app, "1; these four are for requests that do not say");
   drafts.add_to(app);
   quantize.add_to(app);
+  cache.add_to(app);
   compute.add_to(app);
   ranks.add_to(app);
 }

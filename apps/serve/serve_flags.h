@@ -25,6 +25,7 @@ struct ServeFlags {
   DecodeFlags decode;
   DraftFlags drafts;
   QuantizeFlag quantize;
+  CacheFlag cache;
   ComputeFlags compute;
   RankFlags ranks;
 

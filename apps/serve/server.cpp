@@ -66,6 +66,11 @@ void complete(ServeFlags& flags, const TextModel& model, const Ranks& ranks) {
   QT_CHECK(flags.service.limits.sequences <= engine.max_rows,
            "--max_n={} exceeds --max_batch={}: such a request could never run",
            flags.service.limits.sequences, engine.max_rows);
+  engine.cache_type = flags.cache.type();
+  QT_CHECK(!flags.cache.is_given() || !model.configured().model->spec().encoder_only(),
+           "--kv_cache_dtype={}: this model is an encoder alone, which keeps no keys and values; "
+           "leave the flag out",
+           flags.cache.name);
   engine.draft_tokens = flags.drafts.tokens();
   QT_CHECK(engine.draft_tokens == 0 || engine.max_rows > 1,
            "--max_batch=1 leaves no row of a step for guesses: give a larger one, or leave out "

@@ -54,13 +54,15 @@ Decodes predict_with(Decoder& decoder, const HostArrays& batch, const PredictOpt
     std::transform(targets.tokens.begin(), targets.tokens.end(), prompt.begin(),
                    [&](int32_t t) { return t == options.eos_id ? 0 : t; });
   decoder.begin(inputs.tokens, inputs.batch, inputs.length,
-                {.num_decodes = decodes_of(options), .max_length = targets.length});
+                {.num_decodes = decodes_of(options),
+                 .max_length = targets.length,
+                 .type = options.cache_type});
   return search({targets.batch, targets.length, prompt}, decoder, options, nullptr);
 }
 
 /// What the rows of all requests take of a cache.
-CacheOptions cache_for(const std::vector<DecodingRequest>& requests) {
-  CacheOptions cache;
+CacheOptions cache_for(const std::vector<DecodingRequest>& requests, CacheType type) {
+  CacheOptions cache{.type = type};
   for (const DecodingRequest& request : requests) {
     cache.num_decodes = std::max(cache.num_decodes, rows_of(request));
     cache.max_length = std::max<int64_t>(cache.max_length,
@@ -70,7 +72,7 @@ CacheOptions cache_for(const std::vector<DecodingRequest>& requests) {
 }
 
 template <class Decoder>
-Answers answer_with(Decoder& decoder, const HostArrays& batch,
+Answers answer_with(Decoder& decoder, const HostArrays& batch, const PredictOptions& options,
                     std::vector<DecodingRequest> requests) {
   const Feature inputs = feature(batch, "encoder_input_tokens");
   QT_ASSERT(inputs.batch == std::ssize(requests));
@@ -81,7 +83,7 @@ Answers answer_with(Decoder& decoder, const HostArrays& batch,
     const auto last = std::find_if(row.rbegin(), row.rend(), [](int32_t id) { return id != 0; });
     requests[i].inputs.assign(row.begin(), last.base());
   }
-  const CacheOptions cache = cache_for(requests);
+  const CacheOptions cache = cache_for(requests, options.cache_type);
   decoder.begin(inputs.tokens, inputs.batch, inputs.length, cache);
   return generate(decoder, requests, cache.num_decodes);
 }
@@ -122,7 +124,7 @@ Prefixes prefixes_of(const HostArrays& batch) {
 }
 
 template <class Decoder>
-Answers answer_prefixes(Decoder& decoder, const HostArrays& batch, bool bidirectional,
+Answers answer_prefixes(Decoder& decoder, const HostArrays& batch, const PredictOptions& options,
                         std::vector<DecodingRequest> requests) {
   const Prefixes p = prefixes_of(batch);
   QT_ASSERT(p.batch == std::ssize(requests));
@@ -133,17 +135,18 @@ Answers answer_prefixes(Decoder& decoder, const HostArrays& batch, bool bidirect
     request.prompt.assign(row, row + count + 1);
     request.prefilled = count;
   }
-  const CacheOptions cache = cache_for(requests);
-  decoder.begin_prefix(p.tokens, p.batch, p.length, p.prefix, bidirectional, cache);
+  const CacheOptions cache = cache_for(requests, options.cache_type);
+  decoder.begin_prefix(p.tokens, p.batch, p.length, p.prefix,
+                       options.inputs_bidirectional_attention, cache);
   return generate(decoder, requests, cache.num_decodes);
 }
 
 template <class Decoder>
 Decodes predict_prefixes(Decoder& decoder, const HostArrays& batch, const PredictOptions& options) {
   const Prefixes p = prefixes_of(batch);
-  decoder.begin_prefix(p.tokens, p.batch, p.length, p.prefix,
-                       options.inputs_bidirectional_attention,
-                       {.num_decodes = decodes_of(options), .max_length = p.length});
+  decoder.begin_prefix(
+      p.tokens, p.batch, p.length, p.prefix, options.inputs_bidirectional_attention,
+      {.num_decodes = decodes_of(options), .max_length = p.length, .type = options.cache_type});
   Decodes out = search({p.batch, p.length, p.tokens}, decoder, options, &p.initial_index);
   for (int64_t i = 0; i < out.batch; ++i)
     for (int64_t d = 0; d < out.num_decodes; ++d) {
@@ -157,27 +160,27 @@ Decodes predict_prefixes(Decoder& decoder, const HostArrays& batch, const Predic
 }  // namespace
 
 Answers answer_encoder_decoder(const PackedNetwork& network, const HostArrays& batch,
+                               const PredictOptions& options,
                                std::vector<DecodingRequest> requests) {
   TransformerDecoder decoder(network);
-  return answer_with(decoder, batch, std::move(requests));
+  return answer_with(decoder, batch, options, std::move(requests));
 }
 
 Answers answer_encoder_decoder(GpuDecoder& decoder, const HostArrays& batch,
+                               const PredictOptions& options,
                                std::vector<DecodingRequest> requests) {
-  return answer_with(decoder, batch, std::move(requests));
+  return answer_with(decoder, batch, options, std::move(requests));
 }
 
 Answers answer_decoder_only(const PackedNetwork& network, const HostArrays& batch,
-                            bool inputs_bidirectional_attention,
-                            std::vector<DecodingRequest> requests) {
+                            const PredictOptions& options, std::vector<DecodingRequest> requests) {
   TransformerDecoder decoder(network);
-  return answer_prefixes(decoder, batch, inputs_bidirectional_attention, std::move(requests));
+  return answer_prefixes(decoder, batch, options, std::move(requests));
 }
 
 Answers answer_decoder_only(GpuDecoder& decoder, const HostArrays& batch,
-                            bool inputs_bidirectional_attention,
-                            std::vector<DecodingRequest> requests) {
-  return answer_prefixes(decoder, batch, inputs_bidirectional_attention, std::move(requests));
+                            const PredictOptions& options, std::vector<DecodingRequest> requests) {
+  return answer_prefixes(decoder, batch, options, std::move(requests));
 }
 
 Decodes predict_encoder_decoder(const PackedNetwork& network, const HostArrays& batch,

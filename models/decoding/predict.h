@@ -23,6 +23,7 @@ struct PredictOptions {
   bool prompt_with_targets = false;
   /// Decoder-only: tokens of the prefix see each other.
   bool inputs_bidirectional_attention = false;
+  CacheType cache_type = CacheType::native;
 };
 
 /// Needs encoder_input_tokens and decoder_input_tokens, whose length bounds the output. Throws
@@ -42,17 +43,17 @@ Decodes predict_decoder_only(GpuDecoder& decoder, const HostArrays& batch,
                              const PredictOptions& options);
 
 /// What each request gets, one an item of such a batch. Requests' inputs are the batch's; with a
-/// decoder-only network its prefixes are their prompts.
+/// decoder-only network its prefixes are their prompts. Of the options those that are not about a search.
 using Answers = std::vector<std::vector<Hypothesis>>;
 Answers answer_encoder_decoder(const PackedNetwork& network, const HostArrays& batch,
+                               const PredictOptions& options,
                                std::vector<DecodingRequest> requests);
 Answers answer_encoder_decoder(GpuDecoder& decoder, const HostArrays& batch,
+                               const PredictOptions& options,
                                std::vector<DecodingRequest> requests);
 Answers answer_decoder_only(const PackedNetwork& network, const HostArrays& batch,
-                            bool inputs_bidirectional_attention,
-                            std::vector<DecodingRequest> requests);
+                            const PredictOptions& options, std::vector<DecodingRequest> requests);
 Answers answer_decoder_only(GpuDecoder& decoder, const HostArrays& batch,
-                            bool inputs_bidirectional_attention,
-                            std::vector<DecodingRequest> requests);
+                            const PredictOptions& options, std::vector<DecodingRequest> requests);
 
 }  // namespace quintet::decoding

@@ -188,7 +188,7 @@ std::vector<TargetLoss> target_losses(const PackedNetwork& network, const HostAr
   if (network.spec().encoder) {
     std::vector<float> encoded =
         run_stack(network, network.encoder(), rows.encoder, nullptr, {}, routings);
-    keys = lay_out_cross(network.spec().decoder, rows.encoder, memory);
+    keys = lay_out_cross(network.spec().decoder, rows.encoder, CacheType::native, memory);
     finish_encoding(network, rows.encoder, encoded, keys);
   }
   const std::vector<float> decoded =

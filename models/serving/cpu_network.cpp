@@ -36,7 +36,7 @@ class CpuNetwork final : public ServedNetwork {
       : network_(network),
         spec_(network.spec()),
         layer_(spec_.decoder.layer),
-        pages_(spec_.decoder, options.page_tokens),
+        pages_(spec_.decoder, options.page_tokens, options.cache_type),
         bidirectional_(options.bidirectional_prefix),
         bias_(network.decoder(), options.max_length) {
     spec_.decoder.sparse.check_generates();
@@ -47,7 +47,7 @@ class CpuNetwork final : public ServedNetwork {
 
   int64_t input_bytes(const Tokens& inputs) const override {
     if (decoder_only()) return bytes_for(pages_, std::ssize(inputs));
-    return 4 * decoding::cross_floats(spec_.decoder, std::ssize(inputs));
+    return 4 * decoding::cross_floats(spec_.decoder, std::ssize(inputs), pages_.layout().type);
   }
   int64_t row_bytes(const RowLimits& limits) const override {
     return limits.rows * bytes_for(pages_, limits.max_length);
@@ -97,10 +97,12 @@ std::unique_ptr<CpuInput> CpuNetwork::make(const Tokens& inputs) {
   if (made->cross_memory == nullptr) throw std::bad_alloc();
   float* next = made->cross_memory.get();
   for (int64_t i = 0; i < spec_.decoder.num_layers * layer_.kv_heads(); ++i) {
-    made->cross.push_back(SharedKeys::at(next, n, layer_.head_dim));
+    const CacheType type = pages_.layout().type;
+    made->cross.push_back(SharedKeys::at(next, n, layer_.head_dim, type));
     // The kernels read whole vectors of keys: what lies behind the last token must be numbers.
-    std::fill_n(next, layer_.head_dim * made->cross.back().stride, 0.0f);
-    next += SharedKeys::floats(n, layer_.head_dim);
+    const int64_t floats = SharedKeys::floats(n, layer_.head_dim, type);
+    std::fill_n(next, floats, 0.0f);
+    next += floats;
   }
   return made;
 }

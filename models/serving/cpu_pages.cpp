@@ -5,10 +5,13 @@
 
 namespace quintet::serving {
 
-CpuPages::CpuPages(const StackSpec& decoder, int64_t tokens) : tokens_(tokens) {
-  depth_ = padded_to_vectors(decoder.layer.head_dim);
-  const int64_t values = tokens * depth_;
-  layout_ = {.layer = 2 * values * decoder.layer.kv_heads(), .head = 2 * values, .values = values};
+CpuPages::CpuPages(const StackSpec& decoder, int64_t tokens, CacheType type)
+    : tokens_(tokens), token_floats_(cached_floats(decoder.layer.head_dim, type)) {
+  const int64_t values = tokens * token_floats_;
+  layout_ = {.layer = 2 * values * decoder.layer.kv_heads(),
+             .head = 2 * values,
+             .values = values,
+             .type = type};
   bytes_ = 4 * layout_.layer * decoder.num_layers;
 }
 

@@ -9,7 +9,7 @@ namespace quintet::serving {
 
 class CpuPages {
  public:
-  CpuPages(const StackSpec& decoder, int64_t tokens);
+  CpuPages(const StackSpec& decoder, int64_t tokens, CacheType type);
 
   struct Free {
     void operator()(float* p) const;
@@ -22,13 +22,15 @@ class CpuPages {
   const decoding::CacheLayout& layout() const { return layout_; }
   /// Throws bad_alloc when memory is short.
   Page take() const;
-  Slot slot(const Page& page, int64_t token) const { return page.get() + token % tokens_ * depth_; }
+  Slot slot(const Page& page, int64_t token) const {
+    return page.get() + token % tokens_ * token_floats_;
+  }
   bool holds(const Page& page, Slot slot) const {
     return slot >= page.get() && slot < page.get() + bytes_ / 4;
   }
 
  private:
-  int64_t tokens_, depth_, bytes_;
+  int64_t tokens_, token_floats_, bytes_;
   decoding::CacheLayout layout_;
 };
 

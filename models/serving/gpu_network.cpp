@@ -53,7 +53,7 @@ class GpuNetwork final : public ServedNetwork {
         max_rows_(options.max_rows),
         bidirectional_(options.bidirectional_prefix),
         has_drafts_(options.draft_tokens > 0),
-        pages_(weights_, options.page_tokens, options.memory_bytes),
+        pages_(weights_, options.page_tokens, options.memory_bytes, options.cache_type),
         row_("rows", max_rows_),
         memory_(max_rows_, options.max_length),
         answers_(max_rows_, weights_.spec.vocab_size),

@@ -37,7 +37,7 @@ class GpuPages {
 
   /// As many pages of `tokens` tokens as fit into `bytes`. Throws a usage error when that is none,
   /// and Error(kEnvironment) naming bytes wanted and in use when the device has not so much memory.
-  GpuPages(const decoding::GpuWeights& weights, int64_t tokens, int64_t bytes);
+  GpuPages(const decoding::GpuWeights& weights, int64_t tokens, int64_t bytes, CacheType type);
 
   int64_t tokens() const { return tokens_; }
   int64_t bytes() const { return bytes_; }
@@ -51,8 +51,11 @@ class GpuPages {
   DecodeCache pool(size_t layer) const;
 
  private:
-  int64_t tokens_, width_, head_stride_, layer_bytes_ = 0, bytes_ = 0, slots_ = 0;
-  Buffer memory_;  // [layers, keys and values, slots, kv_width]
+  const CacheType type_;
+  int64_t tokens_, width_, head_stride_, scale_bytes_, number_bytes_, layer_bytes_ = 0, bytes_ = 0,
+                                                                      slots_ = 0;
+  Buffer
+      memory_;  // [layers, keys and values, slots, kv_width]; in bytes before them [2, slots, kv heads] scales
   std::vector<int32_t> free_;
 };
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 
+#include "kernels/decode_attention/cache_type.h"
 #include "models/serving/work_signal.h"
 
 namespace quintet::serving {
@@ -16,6 +17,7 @@ struct EngineOptions {
   int64_t max_length = 4096;                // tokens of a row, with the prefix
   int64_t max_waiting = 256;                // jobs
   int64_t page_tokens = 16;
+  CacheType cache_type = CacheType::native;
   int64_t draft_tokens = 0;  // of a row and a step, at most (models/serving/drafter.h); 0: none
   bool bidirectional_prefix = false;  // decoder only: prefix tokens see each other
   /// The same for all engines that one thread runs (run_engines); null: the engine makes its own.

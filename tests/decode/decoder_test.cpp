@@ -222,12 +222,18 @@ TEST(Decoder, AnItemOfPaddingAloneAndHolesAreReadAsTheirMaskSays) {
   EXPECT_GT(largest, 1e-3f);
 }
 
-TEST(Decoder, BeamsThatChangePlacesKeepTheirHistories) {
+class CacheTypes : public ::testing::TestWithParam<CacheType> {};
+INSTANTIATE_TEST_SUITE_P(, CacheTypes,
+                         ::testing::Values(CacheType::native, CacheType::int8, CacheType::fp8),
+                         [](const auto& named) { return std::string(name_of(named.param)); });
+
+TEST_P(CacheTypes, BeamsThatChangePlacesKeepTheirHistories) {
   const PackedNetwork network = RandomNetwork(1).pack();
   constexpr int32_t kItems = 2, kBeams = 3, kSteps = 8, kRows = kItems * kBeams;
   const std::vector<int32_t> inputs = random_tokens(kItems * 4, 4);
   TransformerDecoder decoder(network);
-  decoder.begin(inputs, kItems, 4, {.num_decodes = kBeams, .max_length = kSteps});
+  decoder.begin(inputs, kItems, 4,
+                {.num_decodes = kBeams, .max_length = kSteps, .type = GetParam()});
   std::mt19937 random(5);
   const std::vector<int32_t> rows = all_rows(kRows);
   std::vector<std::vector<int32_t>> histories(kRows);
@@ -250,9 +256,47 @@ TEST(Decoder, BeamsThatChangePlacesKeepTheirHistories) {
   for (size_t r = 0; r < kRows; ++r) {
     TransformerDecoder fresh(network);
     fresh.begin(std::span(inputs).subspan(r / kBeams * 4, 4), 1, 4,
-                {.num_decodes = 1, .max_length = kSteps});
+                {.num_decodes = 1, .max_length = kSteps, .type = GetParam()});
     const std::vector<float> all = feed(fresh, histories[r], 1, kSteps);
     expect_near(std::span(last).subspan(r * 50, 50), std::span(all).last(50));
+  }
+}
+
+/// Near float32's logits, and not equal to them; in a fraction of the bytes: of the vectors of 6, filled up to whole
+/// vectors of the machine, of self-attention and of cross-attention.
+TEST_P(CacheTypes, ChangeLogitsLittleAndTakeTheirBytes) {
+  for (const int64_t encoder_layers : {1, 0}) {
+    const PackedNetwork network = RandomNetwork(encoder_layers).pack();
+    constexpr int64_t kItems = 2, kInputs = 32, kSteps = 32, kVectors = 2 * 2 * 3;  // of a token
+    const std::vector<int32_t> inputs = random_tokens(kItems * kInputs, 4),
+                               targets = random_tokens(kItems * kSteps, 8);
+    TransformerDecoder decoder(network);
+    const auto logits_of = [&](CacheType type) {
+      const CacheOptions cache{.num_decodes = 1, .max_length = kSteps, .type = type};
+      if (encoder_layers > 0)
+        decoder.begin(inputs, kItems, kInputs, cache);
+      else
+        decoder.begin_prefix(inputs, kItems, kInputs, std::vector<int32_t>{9, 0}, false, cache);
+      return feed(decoder, targets, kItems, kSteps);
+    };
+    const std::vector<float> got = logits_of(GetParam());
+    const int64_t bytes = decoder.cache_bytes();
+    EXPECT_EQ(bytes,
+              4 * kItems * kVectors *
+                  (kSteps * cached_floats(6, GetParam()) +
+                   (encoder_layers > 0 ? SharedKeys::floats(kInputs, 6, GetParam()) / 2 : 0)));
+    if (GetParam() == CacheType::native) continue;
+    const std::vector<float> exact = logits_of(CacheType::native);
+    double difference = 0, size = 0;
+    for (size_t i = 0; i < exact.size(); ++i) {
+      difference += (got[i] - exact[i]) * (got[i] - exact[i]);
+      size += exact[i] * exact[i];
+    }
+    // Of the root mean square: a step of int8 is 2^-7 of the largest number of a vector, of fp8 2^-3 of each. Logits of
+    // attention are not scaled, so that these networks' random parameters make much of it.
+    const double relative = std::sqrt(difference / size);
+    EXPECT_LT(relative, GetParam() == CacheType::fp8 ? 0.2 : 0.02);
+    EXPECT_GT(relative, 1e-4);
   }
 }
 

@@ -103,6 +103,43 @@ TEST(DecodeGolden, TokensAreEqualAndScoresAgree) {
   EXPECT_GT(checked, 0);
 }
 
+/// T5X's greedy tokens by caches in bytes: how many are the same up to the first that is not, of networks whose
+/// parameters are random, so that the best two logits lie near each other.
+TEST(DecodeGolden, CachesInBytesGiveNearlyTheSameTokens) {
+  if (!have_fixtures()) GTEST_SKIP() << "no " << decode_file("cases.json");
+  const Json config = Json::read(decode_file("cases.json"))["config"];
+  for (const bool encoder : {true, false}) {
+    const std::string kind = encoder ? "encdec" : "decoder_only";
+    const HostArrays parameters = read_safetensors(decode_file(kind + ".params.safetensors"));
+    const HostArrays batch = read_safetensors(decode_file(kind + ".batch.safetensors"));
+    const PackedNetwork network(spec_from(parameters, config), source_of(parameters));
+    const auto predict = [&](CacheType type) {
+      const PredictOptions options{
+          .decode_fn = BeamOptions{.num_decodes = 1}, .eos_id = -1, .cache_type = type};
+      return encoder ? predict_encoder_decoder(network, batch, options)
+                     : predict_decoder_only(network, batch, options);
+    };
+    const Decodes exact = predict(CacheType::native);
+    for (const CacheType type : {CacheType::int8, CacheType::fp8}) {
+      const Decodes got = predict(type);
+      int64_t same = 0;
+      double difference = 0;
+      for (int64_t i = 0; i < exact.batch; ++i) {
+        const auto a = exact.sequence(i, 0), b = got.sequence(i, 0);
+        same += std::ranges::mismatch(a, b).in1 - a.begin();
+        const auto at = static_cast<size_t>(i);
+        difference += std::abs(got.scores[at] - exact.scores[at]) / std::abs(exact.scores[at]);
+      }
+      const auto all = std::ssize(exact.tokens);
+      fmt::print(
+          "{}, caches in {}: {} of {} tokens before the first other one, scores differ by "
+          "{:.2g} of theirs\n",
+          kind, name_of(type), same, all, difference / static_cast<double>(exact.batch));
+      EXPECT_GE(same, all * 8 / 10) << kind << " " << name_of(type);
+    }
+  }
+}
+
 /// Networks of fixtures/model that T5X has decoded with.
 TEST(DecodeGolden, TokensOfFlaxformersNetworksAreEqual) {
   int checked = 0;

@@ -44,7 +44,7 @@ struct Got {
 
 /// What a rank gets of some inputs, and how much of the network it holds.
 Got decode(const ModelSpec& spec, const Arrays& parameters, WeightType type,
-           SharedMemoryGroup* ranks) {
+           SharedMemoryGroup* ranks, CacheType cache_type = CacheType::native) {
   use_threads(ranks == nullptr ? 2 : 1 + ranks->rank());
   const PackedNetwork network(
       spec,
@@ -57,7 +57,7 @@ Got decode(const ModelSpec& spec, const Arrays& parameters, WeightType type,
   for (int32_t i = 0; i < kItems * kLength; ++i) inputs.push_back((i * 37 + 5) % 300 + 1);
   inputs[kLength - 1] = 0;  // padding
   TransformerDecoder decoder(network);
-  const CacheOptions cache{.num_decodes = 1, .max_length = kLength + kSteps};
+  const CacheOptions cache{.num_decodes = 1, .max_length = kLength + kSteps, .type = cache_type};
   if (spec.decoder_only())
     decoder.begin_prefix(inputs, kItems, kLength, std::vector<int32_t>(kItems, kLength), true,
                          cache);
@@ -77,17 +77,20 @@ Got decode(const ModelSpec& spec, const Arrays& parameters, WeightType type,
 }
 
 void expect_ranks_agree(const ModelSpec& spec, const Arrays& parameters) {
-  for (const WeightType type : {WeightType::f32, WeightType::bf16, WeightType::int8_dynamic}) {
-    const Got alone = decode(spec, parameters, type, nullptr);
+  for (const auto& [type, cache] : {std::pair(WeightType::f32, CacheType::native),
+                                    {WeightType::bf16, CacheType::native},
+                                    {WeightType::int8_dynamic, CacheType::native},
+                                    {WeightType::f32, CacheType::int8}}) {
+    const Got alone = decode(spec, parameters, type, nullptr, cache);
     for (const int size : {2, 3}) {
-      SCOPED_TRACE(fmt::format("{} ranks, {}", size, name_of(type)));
+      SCOPED_TRACE(fmt::format("{} ranks, {}, caches {}", size, name_of(type), name_of(cache)));
       const SharedMemoryGroup::File file;
       std::vector<Got> got(static_cast<size_t>(size));
       std::vector<std::thread> ranks;
       for (int rank = 0; rank < size; ++rank)
         ranks.emplace_back([&, rank] {
           SharedMemoryGroup group(file.path(), {rank, size}, {.timeout_seconds = 0, .end = {}});
-          got[static_cast<size_t>(rank)] = decode(spec, parameters, type, &group);
+          got[static_cast<size_t>(rank)] = decode(spec, parameters, type, &group, cache);
         });
       for (std::thread& rank : ranks) rank.join();
       int64_t bytes = 0;

@@ -175,6 +175,7 @@ def test_an_encoder_gives_embeddings_and_no_answers(folder):
     (wide / "config.json").write_text(json.dumps({**config, "architectures": ["T5EncoderModel"]}))
     [one] = generated(wide, "--embed=mean", "abc")
     assert one["input"] == "abc"
+    assert "keeps no keys" in quintet("serve", wide, "--port=0", "--kv_cache_dtype=int8", expect=2).err
     with serving(wide) as server:
         served = server.post("/v1/embeddings", input="abc")["data"][0]["embedding"]
         assert len(served) == 24 and max(abs(a - b) for a, b in zip(served, one["embedding"])) < 1e-5, (served, one)

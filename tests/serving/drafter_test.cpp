@@ -122,7 +122,8 @@ INSTANTIATE_TEST_SUITE_P(Networks, Drafts,
                          ::testing::Values("encdec", "decoder_only", "int8_encdec",
                                            "sparse_decoder_only", "umt5_encdec", "rotary_encdec",
                                            "multi_query_encdec", "parallel_encdec",
-                                           "fused_decoder_only"),
+                                           "fused_decoder_only", "kv_int8_encdec",
+                                           "kv_fp8_decoder_only", "kv_int8_multi_query_encdec"),
                          [](const auto& named) { return named.param; });
 
 /// One answer of 17 tokens.

@@ -65,7 +65,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Kind{"int8_encdec", "bfloat16"}, Kind{"sparse_encdec", "float32"},
                       Kind{"sparse_decoder_only", "float32"},
                       Kind{"parallel_decoder_only", "float32"}, Kind{"parallel_encdec", "float32"},
-                      Kind{"fused_decoder_only", "float32"}),
+                      Kind{"fused_decoder_only", "float32"}, Kind{"kv_int8_encdec", "float32"},
+                      Kind{"kv_fp8_encdec", "bfloat16"}, Kind{"kv_fp8_decoder_only", "float32"}),
     [](const auto& named) { return named.param.network + "_" + named.param.dtype; });
 
 void expect_answers_of_generate(const std::string& kind) {
@@ -89,7 +90,8 @@ void expect_answers_of_generate(const std::string& kind) {
     decoding::TransformerDecoder decoder(*network->packed);
     decoder.begin(request_case.inputs, 1, std::ssize(request_case.inputs),
                   {.num_decodes = rows_of(request_case.request),
-                   .max_length = request_case.request.rules.max_new_tokens},
+                   .max_length = request_case.request.rules.max_new_tokens,
+                   .type = network->cache_type},
                   TokenList(request_case.inputs.size(), 1));
     const auto want =
         generate(decoder, std::span(&request_case.request, 1), rows_of(request_case.request))
@@ -117,6 +119,11 @@ TEST(Engine, AnswersAsGenerateDoesWithTheKeysOfOneHead) {
 }
 TEST(Engine, AnswersAsGenerateDoesWithRotaryEmbeddings) {
   expect_answers_of_generate("rotary_encdec");
+}
+
+TEST(Engine, AnswersAsGenerateDoesWithCachesInBytes) {
+  for (const char* kind : {"kv_int8_encdec", "kv_fp8_multi_query_encdec", "kv_int8_rotary_encdec"})
+    expect_answers_of_generate(kind);
 }
 
 TEST(Engine, AnswersAsAloneBesideAnotherOnItsThread) {

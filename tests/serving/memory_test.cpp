@@ -28,7 +28,7 @@ DecodingRequest samples(int64_t n, int64_t tokens) {
 
 TEST(PagedRows, PagesOfRowsThatHaveEndedAreFreedUnlessOthersGoOnFromThem) {
   const auto network = tiny_network("encdec");
-  CpuPages pages(network->spec().decoder, 2);
+  CpuPages pages(network->spec().decoder, 2, CacheType::native);
   PagedRows rows(pages, {.rows = 3, .max_length = 6}, {});
   using Step = std::vector<decoding::RowStep>;
   EXPECT_EQ(rows.reserved(), 9);
@@ -50,7 +50,7 @@ TEST(PagedRows, PagesOfRowsThatHaveEndedAreFreedUnlessOthersGoOnFromThem) {
 
 TEST(PagedRows, DraftsThatWereDroppedAreOverwritten) {
   const auto network = tiny_network("encdec");
-  CpuPages pages(network->spec().decoder, 2);
+  CpuPages pages(network->spec().decoder, 2, CacheType::native);
   PagedRows rows(pages, {.rows = 1, .max_length = 6}, {});
   using Step = std::vector<decoding::RowStep>;
   const Step drafts{{0, 9, 0, 0}, {0, 8, 1, 0}, {0, 7, 2, 0}};
@@ -100,6 +100,29 @@ TEST(EngineMemory, StaysWithinItsLimitAndIsFreeAtTheEnd) {
   EXPECT_EQ(state.memory_used, 0);
   EXPECT_GT(most_used, 0);
   EXPECT_GT(most_running, 1);
+}
+
+/// A byte an element and 4 a vector: of the inputs as of the rows.
+TEST(EngineMemory, CachesInBytesTakeSoMuchLess) {
+  const EngineOptions options{.memory_bytes = 1 << 22, .max_rows = 1, .page_tokens = 4};
+  const serving::Tokens inputs(32, 3);
+  for (const char* kind : {"encdec", "decoder_only"}) {
+    const auto network = tiny_network(kind);
+    const LayerConfig& layer = network->spec().decoder.layer;
+    const auto bytes_of = [&](const std::string& type) {
+      const auto typed = tiny_network(type + kind);
+      const auto one = served(*typed, options);
+      return std::pair(one->row_bytes({.rows = 1, .max_length = 4}), one->input_bytes(inputs));
+    };
+    const auto [row, input] = bytes_of("");
+    const int64_t vectors = 4 * 2 * network->spec().decoder.num_layers * layer.kv_heads();
+    const int64_t depth = row / vectors / 4;  // of a vector in float32, padding included
+    for (const char* type : {"kv_int8_", "kv_fp8_"}) {
+      const auto [narrow_row, narrow_input] = bytes_of(type);
+      EXPECT_EQ(narrow_row, vectors * (depth + 4)) << type << kind;
+      EXPECT_LT(narrow_input, input / 2) << type << kind;
+    }
+  }
 }
 
 TEST(EngineMemory, WhatCanNeverFitIsRefusedAtOnce) {

@@ -28,15 +28,22 @@ struct TinyNetwork {
   std::unique_ptr<BaseModel> model;  // null on the CPU
   HostArrays parameters = {};        // of one whose weights are in `type`
   WeightType type = WeightType::f32;
+  CacheType cache_type = CacheType::native;
   const ModelSpec& spec() const { return packed->spec(); }
 };
 
 /// "encdec" or "decoder_only", "sparse_" before it: with experts in the decoder, "umt5_": that and a
 /// relative position bias in every layer, "rotary_": rotary embeddings instead,
-/// "multi_query_": heads that share keys and values, "parallel_" and "fused_": flaxformer's parallel layers, the first with experts too, "int8_": with weights in 8 bits; on a GPU computed in
-/// `dtype`, if it has an encoder.
+/// "multi_query_": heads that share keys and values, "parallel_" and "fused_": flaxformer's parallel layers, the first with experts too, "int8_": with weights in 8 bits; before all that "kv_int8_" and "kv_fp8_": with caches in 8
+/// bits; on a GPU computed in `dtype`, if it has an encoder.
 inline std::unique_ptr<TinyNetwork> tiny_network(const std::string& kind,
                                                  const std::string& dtype = "float32") {
+  for (const CacheType type : {CacheType::int8, CacheType::fp8})
+    if (const auto prefix = fmt::format("kv_{}_", name_of(type)); kind.starts_with(prefix)) {
+      auto tiny = tiny_network(kind.substr(prefix.size()), dtype);
+      tiny->cache_type = type;
+      return tiny;
+    }
   const bool rotary = kind.starts_with("rotary_"), multi_query = kind.starts_with("multi_query_");
   const bool parallel = kind.starts_with("parallel_"), fused = kind.starts_with("fused_");
   if (kind.starts_with("sparse_") || kind.starts_with("umt5_") || rotary || multi_query ||
@@ -75,7 +82,8 @@ inline std::unique_ptr<serving::ServedNetwork> served(const PackedNetwork& netwo
   return serving::cpu_network(network, options);
 }
 inline std::unique_ptr<serving::ServedNetwork> served(const TinyNetwork& network,
-                                                      const EngineOptions& options) {
+                                                      EngineOptions options) {
+  options.cache_type = network.cache_type;
   return network.model == nullptr
              ? served(*network.packed, options)
              : serving::gpu_network(*network.model, options,

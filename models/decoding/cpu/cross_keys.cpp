@@ -8,24 +8,24 @@
 
 namespace quintet::decoding {
 
-int64_t cross_floats(const StackSpec& decoder, int64_t length) {
+int64_t cross_floats(const StackSpec& decoder, int64_t length, CacheType type) {
   return decoder.num_layers * decoder.layer.kv_heads() *
-         SharedKeys::floats(length, decoder.layer.head_dim);
+         SharedKeys::floats(length, decoder.layer.head_dim, type);
 }
 
 std::vector<SharedKeys> lay_out_cross(const StackSpec& decoder, const Sequences& sequences,
-                                      std::shared_ptr<float>& memory) {
+                                      CacheType type, std::shared_ptr<float>& memory) {
   int64_t floats = 0;
   for (int64_t i = 0; i < sequences.items(); ++i)
-    floats += cross_floats(decoder, sequences.length(i));
+    floats += cross_floats(decoder, sequences.length(i), type);
   memory = HugeArena().allocate(floats);
   float* next = memory.get();
   std::vector<SharedKeys> keys;
   for (int64_t layer = 0; layer < decoder.num_layers; ++layer)
     for (int64_t i = 0; i < sequences.items(); ++i)
       for (int64_t h = 0; h < decoder.layer.kv_heads(); ++h) {
-        keys.push_back(SharedKeys::at(next, sequences.length(i), decoder.layer.head_dim));
-        next += SharedKeys::floats(sequences.length(i), decoder.layer.head_dim);
+        keys.push_back(SharedKeys::at(next, sequences.length(i), decoder.layer.head_dim, type));
+        next += SharedKeys::floats(sequences.length(i), decoder.layer.head_dim, type);
       }
   return keys;
 }

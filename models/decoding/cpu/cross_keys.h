@@ -13,10 +13,10 @@ namespace quintet::decoding {
 
 /// Slots for keys and values, [layers, items, kv heads], in one block of memory.
 std::vector<SharedKeys> lay_out_cross(const StackSpec& decoder, const Sequences& sequences,
-                                      std::shared_ptr<float>& memory);
+                                      CacheType type, std::shared_ptr<float>& memory);
 
 /// Floats of an input's keys and values in all layers.
-int64_t cross_floats(const StackSpec& decoder, int64_t length);
+int64_t cross_floats(const StackSpec& decoder, int64_t length, CacheType type);
 
 /// encoded [n, embed]: the encoder's output before its final norm, which is done in place. keys: [layers, items, kv heads], each laid out (SharedKeys::at) for its item's length and filled here; or
 /// empty, when only the norm is wanted.

@@ -18,10 +18,11 @@ namespace quintet::decoding {
 /// How far apart a token's keys and values stand in its slot, in floats.
 struct CacheLayout {
   int64_t layer = 0, head = 0, values = 0;
+  CacheType type = CacheType::native;
 
   CachedHead at(int64_t l, int64_t h) const {
     const int64_t keys = l * layer + h * head;
-    return {.keys = keys, .values = keys + values};
+    return {.keys = keys, .values = keys + values, .type = type};
   }
 };
 

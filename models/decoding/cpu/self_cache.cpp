@@ -10,11 +10,14 @@ void SelfCache::start(const StackSpec& decoder, int64_t batch, const CacheOption
            options.num_decodes, options.max_length);
   options_ = options;
   constexpr int64_t kAlign = 128;  // bytes
-  depth_ = padded_to_vectors(decoder.layer.head_dim);
-  const int64_t floats = options.max_length * options.num_decodes * depth_;
+  token_floats_ = cached_floats(decoder.layer.head_dim, options.type);
+  const int64_t floats = options.max_length * options.num_decodes * token_floats_;
   const int64_t head_floats = (floats * 4 + kAlign - 1) / kAlign * kAlign / 4;
   item_floats_ = 2 * head_floats * decoder.layer.kv_heads();
-  layout_ = {.layer = batch * item_floats_, .head = 2 * head_floats, .values = head_floats};
+  layout_ = {.layer = batch * item_floats_,
+             .head = 2 * head_floats,
+             .values = head_floats,
+             .type = options.type};
   const int64_t wanted = layout_.layer * decoder.num_layers;
   if (wanted > capacity_) {
     data_.reset();
@@ -22,7 +25,7 @@ void SelfCache::start(const StackSpec& decoder, int64_t batch, const CacheOption
     capacity_ = data_ == nullptr ? 0 : wanted;
     QT_CHECK_AS(ExitCode::kEnvironment, data_ != nullptr,
                 "generation: cannot get {} MB for the cache of {} rows of {} tokens; use a smaller "
-                "batch, fewer decodes or a shorter length",
+                "batch, fewer decodes, a shorter length or a cache in 8 bits",
                 wanted >> 18, batch * options.num_decodes, options.max_length);
   }
   slots_.clear();
@@ -35,7 +38,7 @@ void SelfCache::start(const StackSpec& decoder, int64_t batch, const CacheOption
 
 float* SelfCache::slot(int64_t row, int64_t t) const {
   const int64_t decodes = options_.num_decodes;
-  return data_.get() + row / decodes * item_floats_ + (t * decodes + row % decodes) * depth_;
+  return data_.get() + row / decodes * item_floats_ + (t * decodes + row % decodes) * token_floats_;
 }
 
 void SelfCache::follow(const StepInput& input) {

@@ -22,6 +22,7 @@ namespace quintet::decoding {
 struct CacheOptions {
   int64_t num_decodes = 1;  // rows an item: beams or samples
   int64_t max_length = 0;   // tokens a row may hold
+  CacheType type = CacheType::native;
 };
 
 class SelfCache {
@@ -52,8 +53,8 @@ class SelfCache {
   };
   CacheOptions options_;
   CacheLayout layout_;
-  int64_t item_floats_ = 0, depth_ = 0, capacity_ = 0;
-  // [layers, items, heads] of keys, then values [max_length, sequences, depth].
+  int64_t item_floats_ = 0, token_floats_ = 0, capacity_ = 0;
+  // [layers, items, heads] of keys, then values [max_length, sequences, token_floats].
   std::unique_ptr<float[], Free> data_;
   std::vector<float*> slots_, next_slots_;  // [rows, max_length]
 };

@@ -58,7 +58,7 @@ void TransformerDecoder::begin(std::span<const int32_t> tokens, int64_t batch, i
   s.bias = BiasDiagonals(network_.decoder(), options.max_length);
   s.encoder_input = without_padding(tokens, mask, batch, length);
   s.encoded = run_stack(network_, network_.encoder(), s.encoder_input);
-  s.cross = lay_out_cross(spec.decoder, s.encoder_input, s.cross_memory);
+  s.cross = lay_out_cross(spec.decoder, s.encoder_input, options.type, s.cross_memory);
   finish_encoding(network_, s.encoder_input, s.encoded, s.cross);
   batch_ = batch;
 }
@@ -140,6 +140,12 @@ std::span<const float> TransformerDecoder::encoded(int64_t item) const {
       .subspan(static_cast<size_t>(first * e), static_cast<size_t>((end - first) * e));
 }
 
-int64_t TransformerDecoder::cache_bytes() const { return state_->cache.bytes(); }
+int64_t TransformerDecoder::cache_bytes() const {
+  const State& s = *state_;
+  int64_t floats = 0;
+  for (const SharedKeys& keys : s.cross)
+    floats += SharedKeys::floats(keys.length, network_.spec().decoder.layer.head_dim, keys.type);
+  return s.cache.bytes() + 4 * floats;
+}
 
 }  // namespace quintet::decoding

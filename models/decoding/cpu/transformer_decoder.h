@@ -42,6 +42,7 @@ class TransformerDecoder : public TokenModel {
 
   /// Encoder output of item i after its final norm, [tokens that are not padding, embed].
   std::span<const float> encoded(int64_t item) const;
+  /// Of self-attention's and of cross-attention's keys and values.
   int64_t cache_bytes() const;
 
  private:

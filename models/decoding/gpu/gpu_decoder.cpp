@@ -20,9 +20,45 @@ namespace quintet::decoding {
 namespace {
 
 uint16_t* sources(const Tensor& tensor) { return static_cast<uint16_t*>(tensor.local().pointer); }
-DecodeCache cache(const Tensor& keys, const Tensor& values, int64_t sequence_stride,
-                  int64_t head_stride, int64_t token_stride, int64_t max_length) {
-  return {at(keys, 0), at(values, 0), sequence_stride, head_stride, token_stride, max_length};
+
+/// Keys and values of a layer; in bytes with a scale a vector.
+struct Cached {
+  Tensor keys, values, key_scales, value_scales;
+
+  Cached(std::vector<Axis> vectors, const Axis& elements, DType dtype, CacheType type) {
+    const bool in_bytes = type != CacheType::native;
+    const Spec scales{vectors, DType::f32};
+    vectors.back().size *= elements.size;
+    const Spec numbers{vectors, in_bytes ? DType::u8 : dtype};
+    keys = Tensor(numbers), values = Tensor(numbers);
+    if (in_bytes) key_scales = Tensor(scales), value_scales = Tensor(scales);
+  }
+  DecodeCache at_strides(CacheType type, int64_t sequence, int64_t head, int64_t token,
+                         int64_t max_length) const {
+    DecodeCache cache{at(keys, 0), at(values, 0), sequence, head, token, max_length, type};
+    if (type != CacheType::native) {
+      cache.key_scales = static_cast<float*>(at(key_scales, 0));
+      cache.value_scales = static_cast<float*>(at(value_scales, 0));
+    }
+    return cache;
+  }
+};
+
+/// Keys and values [tokens, kv_width] to slots of a cache in bytes; -1: of none.
+void store_in_bytes(const GpuWeights& weights, const DecodeCache& cache, const Tensor& keys,
+                    const Tensor& values, std::span<const int32_t> slots) {
+  const Tensor there = device_array(std::ssize(slots));
+  set_values<int32_t>(there, slots);
+  Device::current().kernels().store_paged({.dtype = weights.dtype(),
+                                           .pool = cache,
+                                           .tokens = std::ssize(slots),
+                                           .heads = weights.layer().kv_heads(),
+                                           .head_dim = weights.layer().head_dim,
+                                           .keys = at(keys, 0),
+                                           .values = at(values, 0),
+                                           .stride = weights.layer().kv_width(),
+                                           .slots = ints(there)},
+                                          Device::current().stream());
 }
 
 }  // namespace
@@ -33,11 +69,12 @@ enum InputRow { kTokens, kPositions, kParents, kInputRows };
 struct GpuDecoder::State {
   CacheOptions options;
   int64_t batch, length, rows;
-  Tensor lengths;                                // int32 [batch] tokens of each encoded item
-  std::vector<Tensor> cross_keys, cross_values;  // by layer: [batch, length, kv_width]
-  // By layer: [rows, kv heads, max_length, head_dim]; [rows, max_length, kv_width] where whole prefixes
-  // are copied in.
-  std::vector<Tensor> keys, values;
+  const LayerConfig& sizes;
+  const bool by_head;
+  Tensor lengths;  // int32 [batch] tokens of each encoded item
+  // By layer: [batch, length, kv_width], and [rows, kv heads, max_length, head_dim]; [rows, max_length, kv_width] where
+  // whole prefixes are copied in.
+  std::vector<Cached> crosses, selves;
   Axis row;
   Tensor step_inputs;            // int32 [3, rows]: InputRow
   Tensor sources, next_sources;  // uint16 [rows, max_length]
@@ -58,25 +95,20 @@ struct GpuDecoder::State {
         batch(items),
         length(inputs),
         rows(items * cache.num_decodes),
+        sizes(weights.layer()),
+        by_head(weights.spec.decoder.cross_attention),
         row("rows", rows),
         top(std::min<int64_t>(kMostTop, 4 * cache.num_decodes + 4)) {
-    const LayerConfig& config = weights.layer();
     const DType dtype = weights.dtype();
-    const Axis joined{axis::kJoinedKv, config.kv_width()};
+    const Axis heads{axis::kHeads, sizes.kv_heads()}, elements{axis::kKv, sizes.head_dim};
     lengths = Tensor(Spec{{{axis::kBatch, batch}}, DType::i32});
-    const Spec cross{{{axis::kBatch, batch}, {axis::kLength, length}, joined}, dtype};
-    const Spec self{{row,
-                     {axis::kHeads, config.kv_heads()},
-                     {axis::kLength, options.max_length},
-                     {axis::kKv, config.head_dim}},
-                    dtype};
     for (size_t i = 0; i < weights.decoder.layers.size(); ++i) {
-      if (weights.spec.decoder.cross_attention) {
-        cross_keys.emplace_back(cross);
-        cross_values.emplace_back(cross);
-      }
-      keys.emplace_back(self);
-      values.emplace_back(self);
+      if (by_head)
+        crosses.emplace_back(
+            std::vector<Axis>{{axis::kBatch, batch}, {axis::kLength, length}, heads}, elements,
+            dtype, options.type);
+      selves.emplace_back(std::vector<Axis>{row, heads, {axis::kLength, options.max_length}},
+                          elements, dtype, options.type);
     }
     step_inputs = Tensor(Spec{{{"input", kInputRows}, row}, DType::i32});
     best = Tensor(Spec{{{"result", 2 * top + 1}, row}, DType::f32});
@@ -86,6 +118,18 @@ struct GpuDecoder::State {
     sources = Tensor(slots);
     next_sources = Tensor(slots);
     logits = Tensor(Spec{{row, {axis::kVocab, weights.spec.vocab_size}}, DType::f32});
+  }
+  // Heads that share keys and values find them at one place.
+  DecodeCache self(size_t layer) const {
+    const int64_t apart = by_head ? options.max_length * sizes.head_dim : sizes.head_dim;
+    return selves[layer].at_strides(
+        options.type, options.max_length * sizes.kv_width(), sizes.kv_head_of(1) * apart,
+        by_head ? sizes.head_dim : sizes.kv_width(), options.max_length);
+  }
+  DecodeCache cross(size_t layer) const {
+    return crosses[layer].at_strides(options.type, length * sizes.kv_width(),
+                                     sizes.kv_head_of(1) * sizes.head_dim, sizes.kv_width(),
+                                     length);
   }
   const int32_t* input(InputRow which) const { return ints(step_inputs) + which * rows; }
   int32_t* host_input(InputRow which) const {
@@ -103,7 +147,7 @@ struct GpuDecoder::State {
   }
   bool fits(int64_t items, int64_t inputs, const CacheOptions& cache) const {
     return batch == items && length == inputs && options.num_decodes == cache.num_decodes &&
-           options.max_length == cache.max_length;
+           options.max_length == cache.max_length && options.type == cache.type;
   }
 };
 
@@ -143,8 +187,15 @@ void GpuDecoder::begin(std::span<const int32_t> tokens, int64_t batch, int64_t l
   Device& device = Device::current();
   for (size_t i = 0; i < weights_->decoder.layers.size(); ++i) {
     const auto& weights = weights_->decoder.layers[i].cross->key_value.parts;
+    if (options.type != CacheType::native) {
+      std::vector<int32_t> slots(static_cast<size_t>(batch * length));
+      std::iota(slots.begin(), slots.end(), 0);
+      store_in_bytes(*weights_, s.cross(i), ops::matmul(encoded, weights[0]),
+                     ops::matmul(encoded, weights[1]), slots);
+      continue;
+    }
     for (const auto& [weight, to] :
-         {std::pair(weights[0], s.cross_keys[i]), {weights[1], s.cross_values[i]}})
+         {std::pair(weights[0], s.crosses[i].keys), {weights[1], s.crosses[i].values}})
       device.copy(to.local().pointer, ops::matmul(encoded, weight).local().pointer, to.bytes());
   }
 }
@@ -167,16 +218,24 @@ void GpuDecoder::begin_prefix(std::span<const int32_t> tokens, int64_t batch, in
   // To the slot of each item's first decode, which all of its rows read.
   const State& s = *state_;
   const int64_t joined = weights_->layer().kv_width();
-  run_prefix(
-      *weights_, begun, prefix, bidirectional,
-      [&](size_t layer, const Tensor& keys, const Tensor& values) {
-        for (const auto& [from, to] : {std::pair(keys, s.keys[layer]), {values, s.values[layer]}})
-          for (int64_t i = 0; i < batch; ++i)
-            Device::current().copy(
-                at(to, i * options.num_decodes * options.max_length * joined),
-                at(from, i * longest * joined),
-                prefix[static_cast<size_t>(i)] * joined * size_of(weights_->dtype()));
-      });
+  std::vector<int32_t> slots;
+  for (int64_t i = 0; i < batch; ++i)
+    for (int32_t t = 0; t < longest; ++t)
+      slots.push_back(t < prefix[static_cast<size_t>(i)]
+                          ? static_cast<int32_t>(i * options.num_decodes * options.max_length) + t
+                          : -1);
+  run_prefix(*weights_, begun, prefix, bidirectional,
+             [&](size_t layer, const Tensor& keys, const Tensor& values) {
+               if (options.type != CacheType::native)
+                 return store_in_bytes(*weights_, s.self(layer), keys, values, slots);
+               for (const auto& [from, to] :
+                    {std::pair(keys, s.selves[layer].keys), {values, s.selves[layer].values}})
+                 for (int64_t i = 0; i < batch; ++i)
+                   Device::current().copy(
+                       at(to, i * options.num_decodes * options.max_length * joined),
+                       at(from, i * longest * joined),
+                       prefix[static_cast<size_t>(i)] * joined * size_of(weights_->dtype()));
+             });
 }
 
 /// Room for a batch; nothing is written yet.
@@ -193,21 +252,13 @@ Tensor GpuDecoder::queue_layers() {
   const State& s = *state_;
   const GpuKernels& kernels = Device::current().kernels();
   const Stream stream = Device::current().stream();
-  const LayerConfig& sizes = weights_->layer();
-  const int64_t d = sizes.head_dim, joined = weights_->joined_kv(), kv = sizes.kv_width();
-  // Heads that share keys and values find them at one place.
-  const auto head_stride = [&](int64_t apart) { return sizes.kv_head_of(1) * apart; };
-  const int64_t cache_length = s.options.max_length;
-  const bool by_head = weights_->spec.decoder.cross_attention;
-  const Tensor attended(Spec{{s.row, {axis::kJoinedKv, joined}}, weights_->dtype()});
+  const Tensor attended(Spec{{s.row, {axis::kJoinedKv, weights_->joined_kv()}}, weights_->dtype()});
   const StepAttention attention{
       .self =
           [&](size_t i, const DecodeRows& rows, const void* key, const void* value,
               const Tensor& bias) {
             kernels.decode_self({.rows = rows,
-                                 .cache = cache(s.keys[i], s.values[i], cache_length * kv,
-                                                head_stride(by_head ? cache_length * d : d),
-                                                by_head ? d : kv, cache_length),
+                                 .cache = s.self(i),
                                  .key = key,
                                  .value = value,
                                  .key_stride = rows.query_stride,
@@ -219,10 +270,7 @@ Tensor GpuDecoder::queue_layers() {
           },
       .cross =
           [&](size_t i, const DecodeRows& rows) {
-            kernels.decode_cross({.rows = rows,
-                                  .cache = cache(s.cross_keys[i], s.cross_values[i], s.length * kv,
-                                                 head_stride(d), kv, s.length),
-                                  .lengths = ints(s.lengths)},
+            kernels.decode_cross({.rows = rows, .cache = s.cross(i), .lengths = ints(s.lengths)},
                                  stream);
           },
       .positions = s.input(kPositions)};
