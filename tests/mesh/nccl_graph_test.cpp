@@ -161,7 +161,7 @@ TEST_F(ShardedSteps, OfRanksThatTalkThroughTheHostAreNotRecorded) {
     Parameters none;
     StepGraph graph(
         none, [](const HostArrays&, Key, const auto&) {}, true);
-    for (int step = 0; step < 3; ++step) graph.run({}, {})();
+    for (int step = 0; step < 3; ++step) graph.run({}, {});
     EXPECT_FALSE(graph.launched());
   });
   EXPECT_EQ(::testing::internal::GetCapturedStderr(),
