@@ -17,12 +17,12 @@ constexpr int64_t kWarmUpSteps = 2;
 /// `offload`: state and work are the host's (host_mirror.h). `gradient`: bytes of a number of a gradient.
 class AbstractOptimizer final : public Optimizer {
  public:
-  AbstractOptimizer(OptimizerPtr optimizer, bool offload, int64_t gradient = size_of(DType::f32))
+  AbstractOptimizer(OptimizerPtr optimizer, bool offload, int64_t gradient)
       : optimizer_(std::move(optimizer)),
         offload_(offload),
         gradient_(static_cast<double>(gradient)) {}
   void init(std::span<const ParamSlot> params) override {
-    masters_ = ExecutionContext::current().sharding == nullptr;
+    const bool masters = ExecutionContext::current().sharding == nullptr;
     const MemoryMeter::Use use_meter(offload_ ? nullptr : ExecutionContext::current().meter);
     optimizer_->init(params);
     for (const StateArray& array : optimizer_->state())
@@ -30,13 +30,15 @@ class AbstractOptimizer final : public Optimizer {
     for (const ParamSlot& slot : params) {  // read gradient and parameter, write it and its copy
       bytes_ +=
           static_cast<double>(slot.param.elements()) * (gradient_ + (slot.copy.absent() ? 8 : 10));
-      elements_ += static_cast<double>(slot.param.elements());
+      // Gradients come, and parameters that are not the host's; parameters go back beside the next step.
+      link_bytes_ += static_cast<double>(slot.param.elements()) *
+                     (masters && !slot.copy.absent() ? gradient_ : 4 + gradient_);
     }
   }
   void update(const UpdateArgs& args, std::span<const ParamSlot> params) override {
     if (StepClock* clock = ExecutionContext::current().clock) {
-      if (offload_)  // gradients come, parameters too on ranks; parameters go back beside the next step
-        clock->host_work((masters_ ? gradient_ : 4 + gradient_) * elements_, bytes_);
+      if (offload_)
+        clock->host_work(link_bytes_, bytes_);
       else
         clock->op("optimizer", {.bytes = bytes_});
     }
@@ -47,8 +49,8 @@ class AbstractOptimizer final : public Optimizer {
 
  private:
   OptimizerPtr optimizer_;
-  bool offload_, masters_ = false;  // masters: those of copies are the host's, too
-  double gradient_, bytes_ = 0, elements_ = 0;
+  bool offload_;
+  double gradient_, bytes_ = 0, link_bytes_ = 0;
 };
 
 /// The second of two steps: the first does not know yet which parameters to gather ahead.
@@ -64,6 +66,7 @@ void simulate(const LayoutCase& what, const TrainingLayout& layout, const Simula
   const MemoryMeter::Use use_meter(meter);
   const StepClock::Use use_clock(clock);
   const ModelAndOptimizer trained = what.make();
+  if (offloads_masters(what.options)) trained.model->parameters().keep_masters_on_host();
   trained.model->parameters().allocate();
   trained.model->parameters().refresh();
   TrainerOptions options = what.options;
@@ -158,8 +161,8 @@ LossFunction loss_of(const BaseModel& model) {
   };
 }
 
-OptimizerPtr abstract_optimizer(OptimizerPtr optimizer) {
-  return std::make_shared<AbstractOptimizer>(std::move(optimizer), false);
+OptimizerPtr abstract_optimizer(OptimizerPtr optimizer, DType gradient_dtype) {
+  return std::make_shared<AbstractOptimizer>(std::move(optimizer), false, size_of(gradient_dtype));
 }
 
 LayoutRow measure_layout(const LayoutCase& what, const TrainingLayout& layout, Comm& comm,

@@ -40,7 +40,7 @@ struct SimulatedJob {
 };
 
 /// Only the memory and the collectives of an optimizer.
-OptimizerPtr abstract_optimizer(OptimizerPtr optimizer);
+OptimizerPtr abstract_optimizer(OptimizerPtr optimizer, DType gradient_dtype);
 LossFunction loss_of(const BaseModel& model);
 /// Those of its options; as many as a rank has rows where the optimizer clips the gradient of each example. Throws usage
 /// errors as the run does.

@@ -56,7 +56,8 @@ void run_step(const LayoutCase& what, StepLog& log) {
   };
   TrainerOptions options = what.options;
   options.num_microbatches = microbatches_of(what, trained);
-  Trainer trainer(loss, model.parameters(), abstract_optimizer(trained.optimizer), options, {});
+  Trainer trainer(loss, model.parameters(),
+                  abstract_optimizer(trained.optimizer, options.gradient_dtype), options, {});
   const StepLog::Use use(log);
   trainer.train(local_rows(what.batch(0)));
 }

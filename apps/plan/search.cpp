@@ -19,7 +19,9 @@ class ChoiceOfLayout {
     const int64_t rows =
         what_.batch(0).begin()->second.shape.at(0) * layout_.model / layout_.ranks();
     for (const bool rounded : {false, true}) {
-      if (rounded && what_.options.gradient_dtype == DType::bf16) continue;  // all were
+      if (rounded && (what_.options.gradient_dtype == DType::bf16 ||  // all were
+                      what_.options.reduction == GradientReduction::step))
+        continue;
       for (const bool offload : {false, true})
         for (const bool remat : {false, true}) {
           if ((offload && job_.machine.host_link_bytes == 0) || (remat && !what_.make_remat))

@@ -37,6 +37,7 @@ void build_trainer(TrainRun& run, const BatchSourceFn& batch_source) {
   run.config.model->prepare_to_train();
   run.config.trainer.fp8 = use_fp8(*run.config.model->model, run.config.fp8);
   Parameters& parameters = run.config.model->model->parameters();
+  if (offloads_masters(run.config.trainer)) parameters.keep_masters_on_host();
   parameters.initialize(split_at(root, 0));
   const bool t5x_dropout = run.config.trainer.t5x_dropout;
   run.trainer = std::make_unique<Trainer>(loss_function(*run.config.model->model, t5x_dropout),

@@ -41,7 +41,7 @@ int train(GinSession& session, const gin::Arguments& arguments, const TrainingFl
         "--interleave_microbatches, --reduce_gradients, --reduce_gradients_in: no "
         "effect on one rank");
   config.trainer.gradient_dtype = flags.microbatches.dtype_of_gradients();
-  config.trainer.optimizer_offload = flags.optimizer_offload;
+  config.trainer.optimizer_offload = flags.optimizer_offload && !Device::current().is_cpu();
   if (flags.optimizer_offload && ranks.leads() && Device::current().is_cpu())
     print_warning("--optimizer_offload has no effect: the device is cpu");
   if (config.fp8.enabled && ranks.leads() && Device::current().is_cpu())

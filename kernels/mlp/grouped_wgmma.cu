@@ -22,6 +22,7 @@ constexpr int kParts = 4;  // of 64 columns, gated of half the rows, one after t
 constexpr size_t kStagedAt = kStages * kBufferBytes;
 constexpr size_t kBarriersAt = kStagedAt + kConsumers * kStaged * sizeof(float);
 constexpr size_t kSharedBytes = kBarriersAt + 2 * kStages * sizeof(uint64_t);
+static_assert(kSharedBytes <= 227 * 1024);
 
 template <Kind kKind>
 inline constexpr int kColumns = 256 / kBranches<kKind>;

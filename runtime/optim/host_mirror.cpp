@@ -18,10 +18,9 @@ class HostMirror final : public Optimizer {
     grads_.clear();
     std::vector<ParamSlot> slots(params.begin(), params.end());
     for (ParamSlot& slot : slots) {
-      params_.push_back(is_on_host(slot) ? StateBuffer{.buffer = {}, .view = slot.param}
-                                         : pinned_like(slot.param, DType::f32));
+      params_.push_back(is_on_host(slot) ? StateBuffer() : pinned_like(slot.param, DType::f32));
       grads_.push_back(pinned_like(slot.param, options_.gradient_dtype));
-      slot.param = params_.back().view;
+      if (!is_on_host(slot)) slot.param = params_.back().view;
     }
     const Device::Use on_cpu(Device::cpu());
     optimizer_->init(slots);
@@ -34,7 +33,7 @@ class HostMirror final : public Optimizer {
     std::vector<int32_t> marks(slots.size());
     for (size_t i = 0; i < slots.size(); ++i) {
       if (!is_on_host(params[i])) copy(device, params[i].param, params_[i].view);
-      slots[i].param = params_[i].view;
+      slots[i].param = is_on_host(params[i]) ? params[i].param : params_[i].view;
       slots[i].copy = View::none();
       slots[i].not_finite = &marks[i];
       if (slots[i].grad.absent()) continue;
@@ -50,7 +49,7 @@ class HostMirror final : public Optimizer {
         rounded;  // what is copied is not waited for: the next step's work is behind it
     for (size_t i = 0; i < slots.size(); ++i) {
       if (is_on_host(params[i])) {
-        copy_rounded(device, params_[i].view, params[i].copy, grads_[i]);
+        copy_rounded(device, params[i].param, params[i].copy, grads_[i]);
       } else {
         copy(device, slots[i].param, params[i].param);
         if (!params[i].copy.absent()) {

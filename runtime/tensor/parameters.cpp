@@ -1,6 +1,9 @@
 #include "runtime/tensor/parameters.h"
 
+#include <memory>
+
 #include "kernels/gpu/gpu_kernels.h"
+#include "runtime/base/memory/memory_meter.h"
 #include "runtime/base/nearest.h"
 #include "runtime/mesh/sharding.h"
 
@@ -54,9 +57,10 @@ void for_runs(const Spec& spec, const Block& block, const Body& body) {
 /// Of a master in the host's memory, to the device.
 void copy_rounded(const Tensor& master, const Tensor& copy) {
   const std::span<const float> values = master.data<float>();
-  std::vector<bfloat16> rounded(values.size());
+  const auto rounded = std::make_unique_for_overwrite<bfloat16[]>(values.size());
+#pragma omp parallel for
   for (size_t i = 0; i < values.size(); ++i) rounded[i] = bfloat16(values[i]);
-  copy.device().copy_in(copy.raw(), rounded.data(), copy.bytes());
+  copy.device().copy_in(copy.raw(), rounded.get(), copy.bytes());
   copy.device().synchronize();  // `rounded` goes
 }
 
@@ -77,10 +81,34 @@ ParamInfo& Parameters::declare(std::string name, Axes axes, Initializer initiali
   return all_.back();
 }
 
+Tensor Parameters::memory_for_master(const ParamInfo& info) const {
+  Device& device = Device::current();
+  if (!masters_on_host_ || info.frozen || !has_copy(info) || compute_dtype_ == DType::f32)
+    return memory_for(info.name, info.spec);
+  const MemoryMeter::Use unmetered(nullptr);  // a meter counts the device's
+  const Device::Use on_cpu(device.memory_is_real() ? Device::cpu() : device);
+  return memory_for(info.name, info.spec);
+}
+
+void Parameters::keep_masters_on_host() {
+  if (masters_on_host_) return;
+  masters_on_host_ = true;
+  Device& device = Device::current();
+  for (ParamInfo& info : all_) {
+    if (!info.compute || info.frozen) continue;
+    const Tensor on_device = info.value;
+    info.value = memory_for_master(info);
+    info.value.set_needs_grad(true);
+    if (device.memory_is_real())
+      device.copy_out(info.value.raw(), on_device.raw(), on_device.bytes());
+  }
+  device.memory().release_cached();  // blocks of a size that none of a step has
+}
+
 void Parameters::allocate() {
   const MemoryScope scope(MemoryKind::kParameters);
   for (ParamInfo& info : all_) {
-    info.value = memory_for(info.name, info.spec);
+    info.value = memory_for_master(info);
     info.value.set_needs_grad(!info.frozen);
     if (size_of(info.spec.dtype) > 1) continue;
     const Spec columns{{info.spec.axes.back()}, DType::f32};

@@ -71,6 +71,9 @@ class Parameters {
   /// Matrices are used in `dtype` from now on, copies of the float32 masters; norm scales, relative
   /// biases and routers stay float32. Needs a GPU: on the CPU bfloat16 is only stored.
   void set_compute_dtype(DType dtype) { compute_dtype_ = dtype; }
+  /// Masters with copies lie in the host's memory from now on, those that are there are moved: of one rank, for an
+  /// optimizer that updates them there.
+  void keep_masters_on_host();
   /// Makes the copies of the masters again, after values were written.
   void refresh();
   /// Copies values in. Throws kData listing every missing, unexpected or differently shaped name.
@@ -82,7 +85,10 @@ class Parameters {
   std::vector<const ParamInfo*> of_base() const;
 
  private:
+  Tensor memory_for_master(const ParamInfo& info) const;
+
   DType compute_dtype_ = DType::f32;
+  bool masters_on_host_ = false;
   std::deque<ParamInfo> all_;  // addresses stay
   std::map<std::string, ParamInfo*> by_name_;
 };

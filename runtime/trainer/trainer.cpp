@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "runtime/base/memory/memory_meter.h"
 #include "runtime/execution/rank_sums.h"
 #include "runtime/execution/tape.h"
 #include "runtime/execution/turns.h"
@@ -103,21 +102,6 @@ void add_weight_metrics(Metrics& metrics, const std::vector<ParamSlot>& slots,
   }
 }
 
-/// Masters of parameters that the device computes with copies of: the optimizer on the host updates them there.
-void move_masters_to_host(Parameters& parameters) {
-  Device& device = Device::current();
-  const MemoryScope scope(MemoryKind::kParameters);
-  const MemoryMeter::Use unmetered(nullptr);  // a meter counts the device's
-  for (ParamInfo& info : parameters.all()) {
-    if (!info.compute || info.frozen) continue;
-    const Tensor on_device = info.value;
-    const Device::Use on_cpu(device.memory_is_real() ? Device::cpu() : device);
-    info.value = Tensor(on_device.spec(), on_device.layout(), on_device.global_slice());
-    if (device.memory_is_real())
-      device.copy_out(info.value.raw(), on_device.raw(), on_device.bytes());
-  }
-}
-
 /// Throws where something else keeps sums of gradients in float32.
 void check_gradient_dtype(const TrainerOptions& options, const Optimizer& optimizer) {
   if (options.gradient_dtype == DType::f32) return;
@@ -132,6 +116,11 @@ void check_gradient_dtype(const TrainerOptions& options, const Optimizer& optimi
 }
 
 }  // namespace
+
+bool offloads_masters(const TrainerOptions& options) {
+  return options.optimizer_offload && !Device::current().is_cpu() &&
+         ExecutionContext::current().sharding == nullptr;
+}
 
 Trainer::Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimizer,
                  TrainerOptions options, Key key)
@@ -171,8 +160,8 @@ Trainer::Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimiz
   const int64_t count[] = {static_cast<int64_t>(parameters_.trained().size())};
   marks_ = zero_state(DType::i32, count, device_);
   if (options_.optimizer_offload && !device_.is_cpu()) {
-    const bool masters = sharding_ == nullptr;  // those of ranks are gathered from device to device
-    if (masters) move_masters_to_host(parameters);
+    const bool masters = offloads_masters(options_);
+    if (masters) parameters.keep_masters_on_host();
     if (device_.memory_is_real())
       optimizer_ = host_mirror(std::move(optimizer_), {options_.gradient_dtype, masters});
   }

@@ -58,6 +58,10 @@ struct TrainerOptions {
   bool optimizer_offload = false;  // of a GPU: the optimizer's state and work are the host's
 };
 
+/// Whether the optimizer has the masters of parameters, too, in the host's memory: those of ranks are gathered from device
+/// to device. Whoever makes the parameters asks for it first (Parameters::keep_masters_on_host).
+bool offloads_masters(const TrainerOptions& options);
+
 struct StepResult {
   Metrics metrics;
   bool skipped = false;   // a gradient was not finite: parameters are as before (policy N1)
