@@ -15,9 +15,9 @@ import subprocess
 QUINTET = os.environ.get("QUINTET", "build/quintet")
 
 
-def answers(options, kept):
+def answers(options, dtype):
     command = [QUINTET, "generate", f"--model_dir={options.model}", f"--input={options.input}", f"--max_tokens={options.max_tokens}",
-               "--temperature=0", "--format=json", "--logprobs=0", f"--kv_cache_dtype={kept}"]
+               "--temperature=0", "--format=json", "--logprobs=0", f"--kv_cache_dtype={dtype}"]
     out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     lines = [json.loads(line) for line in out.splitlines()]
     return [([token["id"] for token in line["tokens"]], line["score"]) for line in lines]
@@ -31,15 +31,15 @@ def main():
     options = parser.parse_args()
     exact = answers(options, "auto")
     tokens = sum(len(ids) for ids, _ in exact)
-    for kept in "int8", "fp8":
+    for dtype in "int8", "fp8":
         same = before = 0
         differences = []
-        for (ids, score), (other, other_score) in zip(exact, answers(options, kept), strict=True):
+        for (ids, score), (other, other_score) in zip(exact, answers(options, dtype), strict=True):
             before += next((i for i, (a, b) in enumerate(zip(ids, other)) if a != b), min(len(ids), len(other)))
             if ids == other:
                 same += 1
                 differences.append(abs(score - other_score))
-        print(f"{kept}: {same} of {len(exact)} answers the same, {before} of {tokens} tokens before the first other one; "
+        print(f"{dtype}: {same} of {len(exact)} answers the same, {before} of {tokens} tokens before the first other one; "
               f"scores differ by {sum(differences) / max(1, len(differences)):.2g} on average")
 
 

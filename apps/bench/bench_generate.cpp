@@ -49,10 +49,9 @@ class WeightReading {
     const double without = read / (least - encoder_) / bandwidth_;
     const auto cache_bytes = decoder_.cache_bytes();
     const nlohmann::ordered_json json = {
-        {"kv_cache", options_.cache.name},       {"cache_bytes", cache_bytes},
-        {"weight_bytes_per_step", bytes_},       {"read_bytes_per_second", bandwidth_},
-        {"encoder_seconds", encoder_},           {"of_read_bandwidth", without},
-        {"of_read_bandwidth_with_encoder", with}};
+        {"cache_bytes", cache_bytes},          {"weight_bytes_per_step", bytes_},
+        {"read_bytes_per_second", bandwidth_}, {"encoder_seconds", encoder_},
+        {"of_read_bandwidth", without},        {"of_read_bandwidth_with_encoder", with}};
     return {json.dump(),
             fmt::format("  a step of the decoder reads {:.1f} MB of weights, memory "
                         "gives {:.1f} GB/s: {:.2f} of "

@@ -157,6 +157,7 @@ void time_steps(const std::string& what, const BenchOptions& options, int64_t to
       {"beams", options.beams},
       {"dtype", options.dtype},
       {"weights", name_of(options.quantize.type().value_or(WeightType::f32))},
+      {"kv_cache", options.cache.name},
       {"threads", omp_get_max_threads()},
       {"steps", options.steps},
       {"tokens_per_second", rate},

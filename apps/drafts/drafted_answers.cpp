@@ -11,16 +11,12 @@ constexpr int64_t kUsualTokens = 2048;   // of an input, by which a GPU's memory
 serving::EngineOptions options_for(const TextModel& model, const DraftedAnswers::Limits& limits,
                                    const DraftFlags& flags) {
   const ModelSpec& spec = model.configured().model->spec();
-  const LayerConfig& layer = spec.decoder.layer;
-  const int64_t vectors_bytes = limits.cache_type == CacheType::native
-                                    ? layer.kv_width() * size_of(dtype_from_name(spec.dtype))
-                                    : layer.kv_width() + 4 * layer.kv_heads();
-  const int64_t token_bytes = 2 * spec.decoder.num_layers * vectors_bytes;
   // The CPU takes pages as tokens are written.
   const int64_t memory = Device::current().is_cpu()
                              ? int64_t{1} << 40
                              : (flags.assistant_model.empty() ? 1 : 2) * limits.batch *
-                                   (limits.max_length + kUsualTokens) * token_bytes;
+                                   (limits.max_length + kUsualTokens) *
+                                   cached_token_bytes(spec, limits.cache_type);
   return {.memory_bytes = memory,
           .max_rows = limits.batch * (1 + flags.tokens()),
           .max_length = limits.max_length + kInputTokens,

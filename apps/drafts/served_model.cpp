@@ -5,13 +5,6 @@
 namespace quintet {
 namespace {
 
-/// Of a token in the caches of its decoder.
-int64_t cached_bytes(const TextModel& model) {
-  const ModelSpec& spec = model.configured().model->spec();
-  const int64_t number = Device::current().is_cpu() ? 4 : size_of(dtype_from_name(spec.dtype));
-  return 2 * spec.decoder.num_layers * spec.decoder.layer.kv_width() * number;
-}
-
 void check_assistant(const TextModel& assistant, const TextModel& model) {
   const std::string flag = assistant.trained().model_dir.string();
   QT_CHECK(
@@ -39,6 +32,14 @@ void check_assistant(const TextModel& assistant, const TextModel& model) {
 
 }  // namespace
 
+int64_t cached_token_bytes(const ModelSpec& spec, CacheType type) {
+  const LayerConfig& layer = spec.decoder.layer;
+  const int64_t number = Device::current().is_cpu() ? 4 : size_of(dtype_from_name(spec.dtype));
+  return 2 * spec.decoder.num_layers *
+         (type == CacheType::native ? layer.kv_width() * number
+                                    : layer.kv_width() + 4 * layer.kv_heads());
+}
+
 ServedModel served_model(const TextModel& model, std::optional<WeightType> type,
                          const serving::EngineOptions& options, SharedMemoryGroup* ranks) {
   BaseModel& trained = *model.configured().model;
@@ -63,7 +64,9 @@ Drafting drafting_of(const DraftFlags& flags, const TextModel& model,
   const TextModel& assistant = *drafting.assistant;
   check_assistant(assistant, model);
   serving::EngineOptions own = options;
-  const int64_t part = cached_bytes(assistant), all = part + cached_bytes(model);
+  const int64_t part = cached_token_bytes(assistant.configured().model->spec(), options.cache_type),
+                all =
+                    part + cached_token_bytes(model.configured().model->spec(), options.cache_type);
   own.memory_bytes = static_cast<int64_t>(static_cast<double>(options.memory_bytes) *
                                           static_cast<double>(part) / static_cast<double>(all));
   options.memory_bytes -= own.memory_bytes;

@@ -23,6 +23,9 @@ struct ServedModel {
 ServedModel served_model(const TextModel& model, std::optional<WeightType> type,
                          const serving::EngineOptions& options, SharedMemoryGroup* ranks);
 
+/// What a token takes of the caches of a decoder, on the current device.
+int64_t cached_token_bytes(const ModelSpec& spec, CacheType type);
+
 struct Drafting {
   std::unique_ptr<TextModel> assistant;             // null without one
   std::unique_ptr<decoding::PackedNetwork> packed;  // outlives the drafter

@@ -100,8 +100,9 @@ std::unique_ptr<CpuInput> CpuNetwork::make(const Tokens& inputs) {
     const CacheType type = pages_.layout().type;
     made->cross.push_back(SharedKeys::at(next, n, layer_.head_dim, type));
     // The kernels read whole vectors of keys: what lies behind the last token must be numbers.
+    const SharedKeys& keys = made->cross.back();
     const int64_t floats = SharedKeys::floats(n, layer_.head_dim, type);
-    std::fill_n(next, floats, 0.0f);
+    std::fill_n(next, type == CacheType::native ? layer_.head_dim * keys.stride : floats, 0.0f);
     next += floats;
   }
   return made;

@@ -9,6 +9,7 @@ from e2e import quintet, tiny
 from generate_test import PREFIX_LM
 from serving import serving, text_of
 
+ENCODER = e2e.ROOT / "tests" / "fixtures" / "huggingface" / "encoder"
 TEXTS = ["words: 1234", "", "words: 7 7 7 7", "number: nine"]
 ASK = ["--max_decode_len=24", "--format=json", "--min_length=20"]
 LOOKUP = "--prompt_lookup_num_tokens=4"
@@ -29,39 +30,39 @@ def answers(*arguments):
 def test_answers_are_the_same_alone_together_guessed_and_served(folder):
     for run in trained(folder):
         exact = answers(run, *ASK, *TEXTS)
-        for kept in TYPES:
-            flag = f"--kv_cache_dtype={kept}"
+        for dtype in TYPES:
+            flag = f"--kv_cache_dtype={dtype}"
             want = answers(run, flag, *ASK, *TEXTS)
             differences = [abs(a["score"] - b["score"]) / abs(b["score"]) for a, b in zip(want, exact, strict=True)]
-            assert 0 < max(differences) < 0.05, f"{run} {kept}: {differences}"
-            assert want == answers(run, flag, *ASK, "--batch_size=1", *TEXTS), kept
-            assert want == answers(run, flag, LOOKUP, *ASK, *TEXTS), kept
+            assert 0 < max(differences) < 0.05, f"{run} {dtype}: {differences}"
+            assert want == answers(run, flag, *ASK, "--batch_size=1", *TEXTS), dtype
+            assert want == answers(run, flag, LOOKUP, *ASK, *TEXTS), dtype
             beams = ["--beams=3", "--num_decodes=3", "--max_decode_len=12", "--format=json"]
             if run.name == "run":  # T5X's beams of a decoder alone are as long as the batch
-                assert answers(run, flag, *beams, *TEXTS) == answers(run, flag, *beams, "--batch_size=1", *TEXTS), kept
+                assert answers(run, flag, *beams, *TEXTS) == answers(run, flag, *beams, "--batch_size=1", *TEXTS), dtype
             with serving(run, flag) as server:
                 texts = [text for text in TEXTS if text]
                 whole = [one["prediction"] for one in answers(run, flag, "--max_decode_len=12", "--format=json", *texts)]
                 served = text_of(server.complete(prompt=texts, temperature=0, max_tokens=12))
-                assert served == whole, f"{kept}: {served} {whole}"
+                assert served == whole, f"{dtype}: {served} {whole}"
             if has_emulator():
                 few = ["--max_decode_len=6", "--format=json", TEXTS[0]]
                 for more in [], [LOOKUP], ["--beams=2"]:
                     cpu, gpu = (answers(run, flag, f"--device={device}", *more, *few) for device in ("cpu", "emulated"))
-                    assert cpu[0]["prediction"] == gpu[0]["prediction"], f"{kept} {more}: {cpu} {gpu}"
-                    assert abs(cpu[0]["score"] - gpu[0]["score"]) < 1e-3, f"{kept} {more}: {cpu} {gpu}"
+                    assert cpu[0]["prediction"] == gpu[0]["prediction"], f"{dtype} {more}: {cpu} {gpu}"
+                    assert abs(cpu[0]["score"] - gpu[0]["score"]) < 1e-3, f"{dtype} {more}: {cpu} {gpu}"
 
 
 def test_caches_take_less_memory(folder):
     run, _ = trained(folder)
 
-    def cached(kept):
+    def cached(dtype):
         out = quintet("bench", "generate", f"--model_dir={run}", "--batch=2", "--inputs=64", "--targets=64", "--steps=1", "--format=json",
-                      f"--kv_cache_dtype={kept}").out
+                      f"--kv_cache_dtype={dtype}").out
         return json.loads(out)["cache_bytes"]
     exact = cached("auto")
-    for kept in TYPES:
-        assert exact / 4 < cached(kept) < exact / 2, f"{kept}: {cached(kept)} of {exact}"
+    for dtype in TYPES:
+        assert exact / 4 < cached(dtype) < exact / 2, f"{dtype}: {cached(dtype)} of {exact}"
 
 
 def test_infer_keeps_answers_of_other_caches_apart(folder):
@@ -88,6 +89,7 @@ def test_it_is_refused_where_nothing_is_cached(folder):
             (["generate", run, "--embed=mean", "--kv_cache_dtype=int8", "a"], "leave the flag out"),
             (["infer", run, f"--input={file}", "--mode=score", f"--output_dir={folder / 'no'}", "--kv_cache_dtype=fp8"], "--mode=score"),
             (["bench", "generate", "--encode_only", "--kv_cache_dtype=int8"], "--encode_only"),
+            (["serve", ENCODER, "--kv_cache_dtype=int8"], "encoder alone"),
     ]:
         result = quintet(*arguments, expect=2)
         assert part in result.err, f"{arguments}: {result}"

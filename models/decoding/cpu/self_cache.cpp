@@ -25,7 +25,7 @@ void SelfCache::start(const StackSpec& decoder, int64_t batch, const CacheOption
     capacity_ = data_ == nullptr ? 0 : wanted;
     QT_CHECK_AS(ExitCode::kEnvironment, data_ != nullptr,
                 "generation: cannot get {} MB for the cache of {} rows of {} tokens; use a smaller "
-                "batch, fewer decodes, a shorter length or a cache in 8 bits",
+                "batch, fewer decodes or a shorter length",
                 wanted >> 18, batch * options.num_decodes, options.max_length);
   }
   slots_.clear();

@@ -44,20 +44,24 @@ struct Cached {
   }
 };
 
-/// Keys and values [tokens, kv_width] to slots of a cache in bytes; -1: of none.
-void store_in_bytes(const GpuWeights& weights, const DecodeCache& cache, const Tensor& keys,
-                    const Tensor& values, std::span<const int32_t> slots) {
+Tensor on_device(std::span<const int32_t> slots) {
   const Tensor there = device_array(std::ssize(slots));
   set_values<int32_t>(there, slots);
+  return there;
+}
+
+/// Keys and values [tokens, kv_width] to slots [tokens] of a cache in 8 bits; -1: of none.
+void store_in_bytes(const GpuWeights& weights, const DecodeCache& cache, const Tensor& keys,
+                    const Tensor& values, const Tensor& slots) {
   Device::current().kernels().store_paged({.dtype = weights.dtype(),
                                            .pool = cache,
-                                           .tokens = std::ssize(slots),
+                                           .tokens = slots.size(0),
                                            .heads = weights.layer().kv_heads(),
                                            .head_dim = weights.layer().head_dim,
                                            .keys = at(keys, 0),
                                            .values = at(values, 0),
                                            .stride = weights.layer().kv_width(),
-                                           .slots = ints(there)},
+                                           .slots = ints(slots)},
                                           Device::current().stream());
 }
 
@@ -185,11 +189,15 @@ void GpuDecoder::begin(std::span<const int32_t> tokens, int64_t batch, int64_t l
   }
   set_values<int32_t>(s.lengths, lengths);
   Device& device = Device::current();
+  Tensor slots;
+  if (options.type != CacheType::native) {
+    std::vector<int32_t> all(static_cast<size_t>(batch * length));
+    std::iota(all.begin(), all.end(), 0);
+    slots = on_device(all);
+  }
   for (size_t i = 0; i < weights_->decoder.layers.size(); ++i) {
     const auto& weights = weights_->decoder.layers[i].cross->key_value.parts;
-    if (options.type != CacheType::native) {
-      std::vector<int32_t> slots(static_cast<size_t>(batch * length));
-      std::iota(slots.begin(), slots.end(), 0);
+    if (slots) {
       store_in_bytes(*weights_, s.cross(i), ops::matmul(encoded, weights[0]),
                      ops::matmul(encoded, weights[1]), slots);
       continue;
@@ -218,16 +226,16 @@ void GpuDecoder::begin_prefix(std::span<const int32_t> tokens, int64_t batch, in
   // To the slot of each item's first decode, which all of its rows read.
   const State& s = *state_;
   const int64_t joined = weights_->layer().kv_width();
-  std::vector<int32_t> slots;
+  std::vector<int32_t> all;
   for (int64_t i = 0; i < batch; ++i)
     for (int32_t t = 0; t < longest; ++t)
-      slots.push_back(t < prefix[static_cast<size_t>(i)]
-                          ? static_cast<int32_t>(i * options.num_decodes * options.max_length) + t
-                          : -1);
+      all.push_back(t < prefix[static_cast<size_t>(i)]
+                        ? static_cast<int32_t>(i * options.num_decodes * options.max_length) + t
+                        : -1);
+  const Tensor slots = options.type == CacheType::native ? Tensor() : on_device(all);
   run_prefix(*weights_, begun, prefix, bidirectional,
              [&](size_t layer, const Tensor& keys, const Tensor& values) {
-               if (options.type != CacheType::native)
-                 return store_in_bytes(*weights_, s.self(layer), keys, values, slots);
+               if (slots) return store_in_bytes(*weights_, s.self(layer), keys, values, slots);
                for (const auto& [from, to] :
                     {std::pair(keys, s.selves[layer].keys), {values, s.selves[layer].values}})
                  for (int64_t i = 0; i < batch; ++i)
