@@ -25,10 +25,8 @@ void add_flags(CommandLine& cli, TrainingFlags& flags, std::vector<std::string>&
   app.add_flag("--profile", flags.profile, "print time and bytes of each op at the end, on stderr");
   app.add_flag("--no_step_graph", flags.no_step_graph,
                "on a GPU: launch every kernel of every step, instead of a recorded CUDA graph");
-  app.add_flag(
-      "--optimizer_offload", flags.optimizer_offload,
-      "on a GPU: optimizer state and update on the host, on one rank also the float32 masters of "
-      "a bfloat16 model, for what does not fit; slow");
+  app.add_flag("--optimizer_offload", flags.optimizer_offload,
+               "on a GPU: optimizer state, update and (one rank) masters on the host; slow");
   flags.microbatches.add_to(app);
   flags.launch.add_run_mode(app, {"train", "eval", "infer", "export", "precompile"});
   describe_data_flags(app);
