@@ -107,7 +107,6 @@ def test_what_does_not_go_together_is_refused(folder):
             (["generate", ENCODER, "--ids", LOOKUP, "5 1"], "encoder alone"),
             (["generate", run, f"--assistant_model={ENCODER}", "a"], "guesses nothing"),
             (["serve", run, LOOKUP, "--max_batch=1", "--max_n=1"], "leaves no row"),
-            (["serve", ENCODER, LOOKUP], "encoder alone"),
             (["generate", run, f"--assistant_model={folder / 'other'}", "a"], "its vocabulary has 512 ids, the model's 384"),
             (["serve", run, f"--assistant_model={small}", f"--adapter={small}"], "--prompt_lookup_num_tokens, or leave one out")]:
         result = quintet(*arguments, expect=2)

@@ -176,6 +176,7 @@ def test_an_encoder_gives_embeddings_and_no_answers(folder):
     [one] = generated(wide, "--embed=mean", "abc")
     assert one["input"] == "abc"
     assert "keeps no keys" in quintet("serve", wide, "--port=0", "--kv_cache_dtype=int8", expect=2).err
+    assert "encoder alone" in quintet("serve", wide, "--port=0", "--prompt_lookup_num_tokens=4", expect=2).err
     with serving(wide) as server:
         served = server.post("/v1/embeddings", input="abc")["data"][0]["embedding"]
         assert len(served) == 24 and max(abs(a - b) for a, b in zip(served, one["embedding"])) < 1e-5, (served, one)

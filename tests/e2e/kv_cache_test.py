@@ -9,7 +9,6 @@ from e2e import quintet, tiny
 from generate_test import PREFIX_LM
 from serving import serving, text_of
 
-ENCODER = e2e.ROOT / "tests" / "fixtures" / "huggingface" / "encoder"
 TEXTS = ["words: 1234", "", "words: 7 7 7 7", "number: nine"]
 ASK = ["--max_decode_len=24", "--format=json", "--min_length=20"]
 LOOKUP = "--prompt_lookup_num_tokens=4"
@@ -89,7 +88,6 @@ def test_it_is_refused_where_nothing_is_cached(folder):
             (["generate", run, "--embed=mean", "--kv_cache_dtype=int8", "a"], "leave the flag out"),
             (["infer", run, f"--input={file}", "--mode=score", f"--output_dir={folder / 'no'}", "--kv_cache_dtype=fp8"], "--mode=score"),
             (["bench", "generate", "--encode_only", "--kv_cache_dtype=int8"], "--encode_only"),
-            (["serve", ENCODER, "--kv_cache_dtype=int8"], "encoder alone"),
     ]:
         result = quintet(*arguments, expect=2)
         assert part in result.err, f"{arguments}: {result}"
