@@ -1,7 +1,6 @@
 #include "kernels/decode_attention/decode_attention.h"
 
 #include <algorithm>
-#include <limits>
 #include <type_traits>
 
 #undef HWY_TARGET_INCLUDE
@@ -10,6 +9,7 @@
 #include <hwy/highway.h>
 
 #include "kernels/cpu/exp-inl.h"
+#include "kernels/cpu/float8-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quintet {
@@ -25,16 +25,10 @@ HWY_INLINE V load(const int8_t* from) {
   const hn::Rebind<int8_t, F> bytes;
   return hn::ConvertTo(F(), hn::PromoteTo(I(), hn::LoadU(bytes, from)));
 }
-/// The bits in a float's places, whose exponent has 120 more for bias.
 HWY_INLINE V load(const float8* from) {
-  const F d;
-  const I di;
   const hn::Rebind<uint8_t, F> bytes;
-  const auto bits = hn::PromoteTo(di, hn::LoadU(bytes, reinterpret_cast<const uint8_t*>(from)));
-  const auto sign =
-      hn::And(hn::ShiftLeft<24>(bits), hn::Set(di, std::numeric_limits<int32_t>::min()));
-  const auto rest = hn::And(hn::ShiftLeft<20>(bits), hn::Set(di, 0x07f00000));
-  return hn::Mul(hn::BitCast(d, hn::Or(sign, rest)), hn::Set(d, 0x1p120f));
+  const auto bits = hn::PromoteTo(I(), hn::LoadU(bytes, reinterpret_cast<const uint8_t*>(from)));
+  return float8_in_high_byte(I(), hn::ShiftLeft<24>(bits));
 }
 
 template <class T>
@@ -74,7 +68,7 @@ HWY_INLINE hn::Vec<I> rounded(V x, CacheType type) {
   const auto magnitude =
       hn::IfThenElse(hn::RebindMask(di, hn::Lt(a, hn::Set(d, 0x1p-6f))), small, normal);
   const auto sign = hn::And(hn::ShiftRight<24>(hn::BitCast(di, x)), hn::Set(di, 0x80));
-  return hn::And(hn::Or(magnitude, sign), hn::Set(di, 0xff));
+  return hn::Or(magnitude, sign);
 }
 
 /// x [n] / scale to `out`, of whole vectors, zeros behind n.

@@ -12,6 +12,7 @@
 #include <hwy/highway.h>
 
 #include "kernels/cpu/exp-inl.h"
+#include "kernels/cpu/float8-inl.h"
 #include "kernels/cpu/normal-inl.h"
 
 #ifndef QUINTET_PACKED_MATMUL_ONCE
@@ -87,10 +88,7 @@ HWY_INLINE V weights_of_step(const std::byte* w, size_t vector, size_t step) {
                   : step == 2 ? hn::ShiftLeft<8>(quad)
                               : quad;  // its byte in the highest place
   if constexpr (kType == WeightType::int8) return hn::ConvertTo(d, hn::ShiftRight<24>(high));
-  // Of float8 the bits in a float's places, whose exponent has 120 more for bias.
-  const VI sign = hn::And(high, hn::Set(di, std::numeric_limits<int32_t>::min()));
-  const VI rest = hn::And(hn::ShiftRight<4>(high), hn::Set(di, 0x07f00000));
-  return hn::Mul(hn::BitCast(d, hn::Or(sign, rest)), hn::Set(d, 0x1p120f));
+  return float8_in_high_byte(di, high);
 }
 
 /// tile [kRows, 2 vectors] = x^T w for x [k, kRows] and w [k, 2 vectors].

@@ -400,7 +400,7 @@ std::string cache_difference(const AttentionCase& size, CacheType type) {
       k[t * d + i] *= static_cast<float>(1 + t % 5) / 4;
       v[t * d + i] *= static_cast<float>(1 + t % 7);
     }
-  const auto kept_k = read_back_rows(k, d, type), kept_v = read_back_rows(v, d, type);
+  const auto cached_k = read_back_rows(k, d, type), cached_v = read_back_rows(v, d, type);
   HugeArena arena;
   const int64_t floats = cached_floats(d, type);
   const auto shared = arena.allocate(SharedKeys::floats(length, d, type));
@@ -413,8 +413,8 @@ std::string cache_difference(const AttentionCase& size, CacheType type) {
     keys.set(t, k.data() + t * d, v.data() + t * d, d);
     slots.push_back(cached.get() + (t * 7 + 3) % length * floats);
     append_to_cache(head, slots.back(), k.data() + t * d, v.data() + t * d, d);
-    key_rows.push_back(kept_k.data() + t * d);
-    value_rows.push_back(kept_v.data() + t * d);
+    key_rows.push_back(cached_k.data() + t * d);
+    value_rows.push_back(cached_v.data() + t * d);
   }
   std::vector<float> out(q.size()), of_cache(q.size()), scratch;
   std::vector<SharedQuery> asked;
@@ -496,13 +496,13 @@ TEST(DecodeAttention, CachesInBytesDifferFromFloatsAsTheirRoundingSays) {
       attend_cache(q.data(), out.data(), head, slots, nullptr, kDim, scratch);
       return out;
     };
-    const auto kept_k = read_back_rows(k, kDim, type), kept_v = read_back_rows(v, kDim, type);
+    const auto cached_k = read_back_rows(k, kDim, type), cached_v = read_back_rows(v, kDim, type);
     double of_scores = 0, of_values = 0, largest = 0;
     for (int64_t t = 0; t < kLength; ++t) {
       double of_score = 0;
       for (int64_t i = 0; i < kDim; ++i) {
-        of_score += (kept_k[t * kDim + i] - k[t * kDim + i]) * q[i];
-        of_values = std::max<double>(of_values, std::abs(kept_v[t * kDim + i] - v[t * kDim + i]));
+        of_score += (cached_k[t * kDim + i] - k[t * kDim + i]) * q[i];
+        of_values = std::max<double>(of_values, std::abs(cached_v[t * kDim + i] - v[t * kDim + i]));
         largest = std::max<double>(largest, std::abs(v[t * kDim + i]));
       }
       of_scores = std::max(of_scores, std::abs(of_score));
