@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "kernels/cpu/convert.h"
 #include "kernels/gpu/gpu_kernels.h"
 #include "kernels/optimizers/float_pointer.h"
 #include "runtime/op/op.h"
@@ -24,13 +25,8 @@ constexpr int64_t kLayerBytes = 128 << 20;
 constexpr int64_t kSentBytes = int64_t{4} << 30;
 
 void cast_on_cpu(const View& from, const View& to) {
-  const auto copy = [n = from.elements()](const auto* x, auto* y) {
-    using To = std::remove_pointer_t<decltype(y)>;
-#pragma omp parallel for
-    for (int64_t i = 0; i < n; ++i) y[i] = To(static_cast<float>(x[i]));
-  };
-  from.dtype == DType::f32 ? copy(from.data<float>(), to.data<bfloat16>())
-                           : copy(from.data<bfloat16>(), to.data<float>());
+  from.dtype == DType::f32 ? cpu::convert(from.data<float>(), from.elements(), to.data<bfloat16>())
+                           : cpu::convert(from.data<bfloat16>(), from.elements(), to.data<float>());
 }
 
 /// The same in bfloat16, rounded to nearest even, or back in float32.
@@ -56,8 +52,9 @@ void grow(const View& sum, const View& x) {
   Device& device = Device::current();
   if (!device.is_cpu()) return device.kernels().accumulate(sum, x, device.stream());
   const FloatPointer to(sum), from(x);
-#pragma omp parallel for
-  for (int64_t i = 0; i < sum.elements(); ++i) (to + i).set((to + i).get() + (from + i).get());
+  cpu::parallel_for(sum.elements(), cpu::kGrainElements, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) (to + i).set((to + i).get() + (from + i).get());
+  });
 }
 
 }  // namespace

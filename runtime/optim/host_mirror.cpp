@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/convert.h"
 #include "kernels/gpu/gpu_kernels.h"
 #include "runtime/optim/state_buffer.h"
 
@@ -78,12 +79,9 @@ class HostMirror final : public Optimizer {
   /// The gradient has been used: its place is taken.
   static void copy_rounded(Device& device, const View& master, const View& to,
                            const StateBuffer& gradient) {
-    const auto* from = master.data<float>();
     auto* rounded = reinterpret_cast<bfloat16*>(gradient.buffer.get());
-    const int64_t n = master.elements();
-#pragma omp parallel for
-    for (int64_t i = 0; i < n; ++i) rounded[i] = bfloat16(from[i]);
-    device.copy(to.pointer, rounded, n * size_of(DType::bf16));
+    cpu::convert(master.data<float>(), master.elements(), rounded);
+    device.copy(to.pointer, rounded, master.elements() * size_of(DType::bf16));
   }
   static void copy(Device& device, const View& from, const View& to) {
     QT_ASSERT(from.dtype == to.dtype);

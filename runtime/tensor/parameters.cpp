@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "kernels/cpu/convert.h"
 #include "kernels/gpu/gpu_kernels.h"
 #include "runtime/base/memory/memory_meter.h"
 #include "runtime/base/nearest.h"
@@ -58,8 +59,7 @@ void for_runs(const Spec& spec, const Block& block, const Body& body) {
 void copy_rounded(const Tensor& master, const Tensor& copy) {
   const std::span<const float> values = master.data<float>();
   const auto rounded = std::make_unique_for_overwrite<bfloat16[]>(values.size());
-#pragma omp parallel for
-  for (size_t i = 0; i < values.size(); ++i) rounded[i] = bfloat16(values[i]);
+  cpu::convert(values.data(), std::ssize(values), rounded.get());
   copy.device().copy_in(copy.raw(), rounded.get(), copy.bytes());
   copy.device().synchronize();  // `rounded` goes
 }

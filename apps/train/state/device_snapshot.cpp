@@ -1,20 +1,13 @@
 #include "apps/train/state/device_snapshot.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "checkpoint/finite.h"
 #include "checkpoint/snapshot.h"
+#include "kernels/cpu/parallel.h"
 
 namespace quintet {
 namespace {
-
-void copy_on_threads(std::byte* to, const std::byte* from, int64_t bytes) {
-  constexpr int64_t kBlock = int64_t{1} << 22;
-#pragma omp parallel for
-  for (int64_t begin = 0; begin < bytes; begin += kBlock)
-    std::memcpy(to + begin, from + begin, static_cast<size_t>(std::min(kBlock, bytes - begin)));
-}
 
 /// float32 to bfloat16, where it lies.
 void round_in_place(TensorSlice& slice, std::byte* data) {
@@ -46,7 +39,9 @@ void DeviceSnapshot::take(const StateSlices& state, const std::string& dtype, De
   for (size_t i = 0; i < slices_.size(); ++i) {
     TensorSlice& slice = slices_[i];
     if (state.devices[i]->is_cpu())
-      copy_on_threads(at, slice.data, bytes_of(slice));
+      cpu::parallel_for(bytes_of(slice), 1 << 20, [&](int64_t begin, int64_t end) {
+        std::memcpy(at + begin, slice.data + begin, static_cast<size_t>(end - begin));
+      });
     else
       device.copy_aside(at, slice.data, bytes_of(slice));
     slice.data = at;
