@@ -15,29 +15,29 @@ class ChoiceOfLayout {
       : what_(what), layout_(layout), job_(job), model_flops_(model_flops) {}
 
   LayoutRow best() {
-    if (try_both({})) return best_;
-    const int64_t rows =
-        what_.batch(0).begin()->second.shape.at(0) * layout_.model / layout_.ranks();
-    for (const bool rounded : {false, true}) {
-      if (rounded && (what_.options.gradient_dtype == DType::bf16 ||  // all were
-                      what_.options.reduction == GradientReduction::step))
-        continue;
-      for (const bool offload : {false, true})
-        for (const bool remat : {false, true}) {
-          if ((offload && job_.machine.host_link_bytes == 0) || (remat && !what_.make_remat))
-            continue;
-          for (int64_t parts = 1; parts <= rows; parts *= 2)
-            if (try_both({.microbatches = parts,
-                          .remat = remat,
-                          .offload = offload,
-                          .rounded = rounded}))
-              return best_;
-        }
-    }
+    const bool may_round = what_.options.gradient_dtype == DType::f32 &&
+                           what_.options.reduction == GradientReduction::microbatch;
+    if (!try_both({}) && !try_smaller(false) && may_round) try_smaller(true);
     return best_;
   }
 
  private:
+  /// With microbatches, remat and an optimizer on the host; whether one of them runs.
+  bool try_smaller(bool rounded) {
+    const int64_t rows =
+        what_.batch(0).begin()->second.shape.at(0) * layout_.model / layout_.ranks();
+    for (const bool offload : {false, true})
+      for (const bool remat : {false, true}) {
+        if ((offload && job_.machine.host_link_bytes == 0) || (remat && !what_.make_remat))
+          continue;
+        for (int64_t parts = 1; parts <= rows; parts *= 2)
+          if (try_both(
+                  {.microbatches = parts, .remat = remat, .offload = offload, .rounded = rounded}))
+            return true;
+      }
+    return false;
+  }
+
   /// With microbatches one after the other and in turns; whether one of them runs.
   bool try_both(StepChoice choice) {
     keep_better(choice);
