@@ -11,7 +11,6 @@
 #include <hwy/highway.h>
 
 #include <cstdint>
-#include <limits>
 
 HWY_BEFORE_NAMESPACE();
 namespace quintet {
@@ -23,9 +22,10 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <class I>
 HWY_INLINE hn::Vec<hn::RebindToFloat<I>> float8_in_high_byte(I di, hn::Vec<I> lanes) {
   const hn::RebindToFloat<I> d;
-  const auto sign = hn::And(lanes, hn::Set(di, std::numeric_limits<int32_t>::min()));
-  const auto rest = hn::And(hn::ShiftRight<4>(lanes), hn::Set(di, 0x07f00000));
-  return hn::Mul(hn::BitCast(d, hn::Or(sign, rest)), hn::Set(d, 0x1p120f));
+  // The sign's copies come to lie between it and the exponent.
+  const auto bits =
+      hn::And(hn::ShiftRight<4>(lanes), hn::Set(di, static_cast<int32_t>(0x87f00000u)));
+  return hn::Mul(hn::BitCast(d, bits), hn::Set(d, 0x1p120f));
 }
 
 }  // namespace HWY_NAMESPACE

@@ -32,11 +32,13 @@ struct TileInput {
   const std::byte* w = nullptr;
   const float* w_scales = nullptr;  // [2 vectors]
   const int32_t* w_sums = nullptr;
-  int64_t k = 0;  // a multiple of 4
+  int64_t panel_bytes = 0;  // from a panel to the next
+  int64_t k = 0;            // a multiple of 4
   // Every four steps fetch `lines` cache lines from `ahead` on into the second-level cache.
   const char* ahead = nullptr;
   int64_t lines = 0;
 
+  const std::byte* panel(size_t i) const { return w + static_cast<int64_t>(i) * panel_bytes; }
   void fetch() {
     for (int64_t line = 0; line < lines; ++line) __builtin_prefetch(ahead + 64 * line, 0, 2);
     ahead += 64 * lines;
@@ -54,20 +56,31 @@ using F = hn::ScalableTag<float>;
 using V = hn::Vec<F>;
 
 // Accumulators take 2 registers a row; with 2 for the weights and 1 for the broadcast, 14 rows fill
-// the 32 registers of AVX-512 and 6 the 16 of AVX2 and SSE4.
+// the 32 registers of AVX-512 and 6 the 16 of AVX2 and SSE4. Up to kPairRows rows go through two panels at a time, which
+// takes twice the accumulators: those of one panel are too few to hide how long an addition takes.
 #if HWY_TARGET <= HWY_AVX3
-constexpr int kGroupRows = 14;
+constexpr int kGroupRows = 14, kPairRows = 6;
 #else
-constexpr int kGroupRows = 6;
+constexpr int kGroupRows = 6, kPairRows = 2;
 #endif
 
 int64_t width() { return static_cast<int64_t>(2 * hn::Lanes(F())); }
 int64_t rows_at_once() { return kGroupRows; }
+int64_t panels_at_once(int64_t rows) { return rows <= kPairRows ? 2 : 1; }
 
 using I = hn::RebindToSigned<F>;
 using VI = hn::Vec<I>;
 
-/// The weights of one of four steps, of one vector of columns, as float32: made when the step needs them, since
+/// A byte of each lane in the lane's highest place, zeros below it.
+HWY_INLINE VI byte_in_high_place(VI quad, size_t byte) {
+  const VI high = byte == 0   ? hn::ShiftLeft<24>(quad)
+                  : byte == 1 ? hn::ShiftLeft<16>(quad)
+                  : byte == 2 ? hn::ShiftLeft<8>(quad)
+                              : quad;
+  return byte == 0 ? high : hn::And(high, hn::Set(I(), static_cast<int32_t>(0xff000000u)));
+}
+
+/// The weights of one of four steps, of one vector of columns, as float32 (int8: times 2^24): made when the step needs them, since
 /// registers do not hold those of four beside the sums.
 template <WeightType kType>
 HWY_INLINE V weights_of_step(const std::byte* w, size_t vector, size_t step) {
@@ -82,47 +95,58 @@ HWY_INLINE V weights_of_step(const std::byte* w, size_t vector, size_t step) {
     return hn::BitCast(
         d, step % 2 == 0 ? hn::ShiftLeft<16>(pair) : hn::And(pair, hn::Set(di, ~0xffff)));
   }
-  const VI quad = hn::Load(di, from);
-  const VI high = step == 0   ? hn::ShiftLeft<24>(quad)
-                  : step == 1 ? hn::ShiftLeft<16>(quad)
-                  : step == 2 ? hn::ShiftLeft<8>(quad)
-                              : quad;  // its byte in the highest place
-  if constexpr (kType == WeightType::int8) return hn::ConvertTo(d, hn::ShiftRight<24>(high));
+  const VI high = byte_in_high_place(hn::Load(di, from), step);
+  if constexpr (kType == WeightType::int8) return hn::ConvertTo(d, high);
   return float8_in_high_byte(di, high);
 }
 
-/// tile [kRows, 2 vectors] = x^T w for x [k, kRows] and w [k, 2 vectors].
-template <WeightType kType, int kRows>
+/// What int8's scales take back.
+constexpr float factor_of_weights(WeightType type) {
+  return type == WeightType::int8 ? 0x1p-24f : 1.0f;
+}
+
+/// tile [kPanels, kRows, 2 vectors] = x^T w for x [k, kRows] and w [kPanels, k, 2 vectors].
+template <WeightType kType, int kRows, int kPanels>
 void tile_product(TileInput in, float* HWY_RESTRICT tile) {
   const F d;
   const size_t lanes = hn::Lanes(d);
-  V sum[kRows][2];
+  V sum[kPanels][kRows][2];
+#pragma GCC unroll 2
+  for (auto& of_panel : sum)
 #pragma GCC unroll 14
-  for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = hn::Zero(d);
+    for (auto& of_row : of_panel) of_row[0] = of_row[1] = hn::Zero(d);
   for (int64_t i = 0; i < in.k; i += 4) {
     in.fetch();
 #pragma GCC unroll 4
     for (size_t step = 0; step < 4; ++step) {
-      const V w0 = weights_of_step<kType>(in.w, 0, step),
-              w1 = weights_of_step<kType>(in.w, 1, step);
+#pragma GCC unroll 2
+      for (size_t p = 0; p < kPanels; ++p) {
+        const std::byte* w = in.panel(p);
+        const V w0 = weights_of_step<kType>(w, 0, step), w1 = weights_of_step<kType>(w, 1, step);
 #pragma GCC unroll 14
-      for (size_t r = 0; r < kRows; ++r) {
-        const V xr = hn::Set(d, in.x[step * kRows + r]);
-        sum[r][0] = hn::MulAdd(xr, w0, sum[r][0]);
-        sum[r][1] = hn::MulAdd(xr, w1, sum[r][1]);
+        for (size_t r = 0; r < kRows; ++r) {
+          const V xr = hn::Set(d, in.x[step * kRows + r]);
+          sum[p][r][0] = hn::MulAdd(xr, w0, sum[p][r][0]);
+          sum[p][r][1] = hn::MulAdd(xr, w1, sum[p][r][1]);
+        }
       }
     }
     in.x += 4 * kRows;
     in.w += static_cast<int64_t>(8 * lanes) * weight_bytes(kType);
   }
-  const V one = hn::Set(d, 1.0f);
+  const V factor = hn::Set(d, factor_of_weights(kType));
   constexpr bool kScaled = weight_bytes(kType) == 1;
-  const V s0 = kScaled ? hn::LoadU(d, in.w_scales) : one;
-  const V s1 = kScaled ? hn::LoadU(d, in.w_scales + lanes) : one;
+#pragma GCC unroll 2
+  for (size_t p = 0; p < kPanels; ++p) {
+    const float* scales = in.w_scales + p * 2 * lanes;
+    const V s0 = kScaled ? hn::Mul(factor, hn::LoadU(d, scales)) : factor;
+    const V s1 = kScaled ? hn::Mul(factor, hn::LoadU(d, scales + lanes)) : factor;
 #pragma GCC unroll 14
-  for (size_t r = 0; r < kRows; ++r) {
-    hn::Store(hn::Mul(sum[r][0], s0), d, tile + r * 2 * lanes);
-    hn::Store(hn::Mul(sum[r][1], s1), d, tile + r * 2 * lanes + lanes);
+    for (size_t r = 0; r < kRows; ++r) {
+      float* row = tile + (p * kRows + r) * 2 * lanes;
+      hn::Store(hn::Mul(sum[p][r][0], s0), d, row);
+      hn::Store(hn::Mul(sum[p][r][1], s1), d, row + lanes);
+    }
   }
 }
 
@@ -159,62 +183,71 @@ HWY_INLINE VI add_products(VI sum, VI x, VI w) {
 }
 
 /// The same in 8 bits: x = x_scale (quad - 128).
-template <bool kVnni, int kRows>
+template <bool kVnni, int kRows, int kPanels>
 void tile_product_8(TileInput in, float* HWY_RESTRICT tile) {
   const F d;
   const I di;
   const size_t lanes = hn::Lanes(d);
-  VI sum[kRows][2];
+  VI sum[kPanels][kRows][2];
+#pragma GCC unroll 2
+  for (auto& of_panel : sum)
 #pragma GCC unroll 14
-  for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = hn::Zero(di);
+    for (auto& of_row : of_panel) of_row[0] = of_row[1] = hn::Zero(di);
   for (int64_t i = 0; i < in.k; i += 4) {
     in.fetch();
-    const auto* quads = reinterpret_cast<const int32_t*>(in.w);
-    const VI w0 = hn::Load(di, quads), w1 = hn::Load(di, quads + lanes);
+#pragma GCC unroll 2
+    for (size_t p = 0; p < kPanels; ++p) {
+      const auto* quads = reinterpret_cast<const int32_t*>(in.panel(p));
+      const VI w0 = hn::Load(di, quads), w1 = hn::Load(di, quads + lanes);
 #pragma GCC unroll 14
-    for (size_t r = 0; r < kRows; ++r) {
-      const VI xr = hn::Set(di, static_cast<int32_t>(in.quads[r]));
-      sum[r][0] = add_products<kVnni>(sum[r][0], xr, w0);
-      sum[r][1] = add_products<kVnni>(sum[r][1], xr, w1);
+      for (size_t r = 0; r < kRows; ++r) {
+        const VI xr = hn::Set(di, static_cast<int32_t>(in.quads[r]));
+        sum[p][r][0] = add_products<kVnni>(sum[p][r][0], xr, w0);
+        sum[p][r][1] = add_products<kVnni>(sum[p][r][1], xr, w1);
+      }
     }
     in.quads += kRows;
     in.w += 8 * lanes;
   }
-  for (size_t half = 0; half < 2; ++half) {
+  for (size_t half = 0; half < 2 * kPanels; ++half) {
     const V scale = hn::LoadU(d, in.w_scales + half * lanes);
     const VI offset = hn::LoadU(di, in.w_sums + half * lanes);
     for (size_t r = 0; r < kRows; ++r) {
-      const V value = hn::ConvertTo(d, hn::Sub(sum[r][half], offset));
+      const V value = hn::ConvertTo(d, hn::Sub(sum[half / 2][r][half % 2], offset));
       hn::Store(hn::Mul(hn::Mul(value, scale), hn::Set(d, in.x_scales[r])), d,
-                tile + (2 * r + half) * lanes);
+                tile + ((half / 2 * kRows + r) * 2 + half % 2) * lanes);
     }
   }
 }
 
 using TileProduct = void (*)(TileInput, float*);
+using TileProducts = std::array<TileProduct, kGroupRows + kPairRows>;
 
-template <WeightType kType, bool kVnni, int... kRows>
-constexpr std::array<TileProduct, sizeof...(kRows)> tile_products(
-    std::integer_sequence<int, kRows...>) {
+/// Of 1 to kGroupRows rows and a panel, then of 1 to kPairRows rows and two.
+template <WeightType kType, bool kVnni, int... kRows, int... kPaired>
+constexpr TileProducts tile_products(std::integer_sequence<int, kRows...>,
+                                     std::integer_sequence<int, kPaired...>) {
   if constexpr (kType == WeightType::int8_dynamic)
-    return {&tile_product_8<kVnni, kRows + 1>...};
+    return {&tile_product_8<kVnni, kRows + 1, 1>..., &tile_product_8<kVnni, kPaired + 1, 2>...};
   else
-    return {&tile_product<kType, kRows + 1>...};
+    return {&tile_product<kType, kRows + 1, 1>..., &tile_product<kType, kPaired + 1, 2>...};
 }
 
-void multiply_rows(WeightType type, int64_t rows, const TileInput& in, float* tile) {
-  constexpr auto kAll = std::make_integer_sequence<int, kGroupRows>();
-  static constexpr std::array kProducts = {tile_products<WeightType::f32, false>(kAll),
-                                           tile_products<WeightType::bf16, false>(kAll),
-                                           tile_products<WeightType::int8, false>(kAll),
-                                           tile_products<WeightType::int8_dynamic, false>(kAll),
-                                           tile_products<WeightType::fp8, false>(kAll)};
-  auto* products = &kProducts[static_cast<size_t>(type)];
+template <WeightType kType, bool kVnni = false>
+constexpr TileProducts kProducts = tile_products<kType, kVnni>(
+    std::make_integer_sequence<int, kGroupRows>(), std::make_integer_sequence<int, kPairRows>());
+
+void multiply_rows(WeightType type, int64_t rows, int64_t panels, const TileInput& in,
+                   float* tile) {
+  static constexpr const TileProducts* kAll[] = {
+      &kProducts<WeightType::f32>, &kProducts<WeightType::bf16>, &kProducts<WeightType::int8>,
+      &kProducts<WeightType::int8_dynamic>, &kProducts<WeightType::fp8>};
+  auto* products = kAll[static_cast<size_t>(type)];
 #if HWY_TARGET == HWY_AVX3
-  static constexpr auto kVnni = tile_products<WeightType::int8_dynamic, true>(kAll);
-  if (type == WeightType::int8_dynamic && __builtin_cpu_supports("avx512vnni")) products = &kVnni;
+  if (type == WeightType::int8_dynamic && __builtin_cpu_supports("avx512vnni"))
+    products = &kProducts<WeightType::int8_dynamic, true>;
 #endif
-  (*products)[static_cast<size_t>(rows - 1)](in, tile);
+  (*products)[static_cast<size_t>((panels - 1) * kGroupRows + rows - 1)](in, tile);
 }
 
 /// x [k, rows] to quads [k/4, rows] and scales [rows]; k is a multiple of 4. Reads and writes up to
@@ -388,6 +421,7 @@ namespace quintet {
 
 HWY_EXPORT(width);
 HWY_EXPORT(rows_at_once);
+HWY_EXPORT(panels_at_once);
 HWY_EXPORT(multiply_rows);
 HWY_EXPORT(quantize);
 HWY_EXPORT(normalize);
@@ -536,34 +570,38 @@ void multiply(const PackedRows& x, const PackedMatrix& w, PanelRange panels,
   alignas(128) float values[kMostGroupRows * kMostPanelWidth];
   const int64_t width = panel_width(), k = padded_k(w.k()), groups = x.groups();
   const bool scaled = weight_bytes(w.type()) == 1, dynamic = w.type() == WeightType::int8_dynamic;
-  // While a panel is computed, group after group, the one after it is fetched: each four steps of
-  // each group ask for their part of its bytes.
+  const int64_t at_once = HWY_DYNAMIC_DISPATCH(panels_at_once)(x.rows());
+  // While panels are computed, group after group, those after them are fetched: each four steps of
+  // each group ask for their part of their bytes.
   const int64_t bytes_of_steps = 4 * width * weight_bytes(w.type());
-  const int64_t lines = (bytes_of_steps / 64 + groups - 1) / groups;
-  for (int64_t p = panels.begin; p < panels.end; ++p) {
-    const void* following = p + 1 < panels.end ? w.panel(p + 1) : next;
+  for (int64_t p = panels.begin, count = 0; p < panels.end; p += count) {
+    count = std::min(at_once, panels.end - p);
+    const void* following = p + count < panels.end ? w.panel(p + count) : next;
+    const int64_t lines = (count * bytes_of_steps / 64 + groups - 1) / groups;
     for (int64_t g = 0; g < groups; ++g) {
       const int64_t first = x.first_row(g), rows = x.first_row(g + 1) - first;
       const int64_t offset = g * (k / 4) * lines * 64;
       const bool fetch = following != nullptr && offset < w.panel_bytes();
       HWY_DYNAMIC_DISPATCH(multiply_rows)
-      (w.type(), rows,
+      (w.type(), rows, count,
        {.x = x.group(g),
         .quads = dynamic ? x.quads(g) : nullptr,
         .x_scales = dynamic ? x.scales(g) : nullptr,
         .w = w.panel(p),
         .w_scales = scaled ? w.scales(p) : nullptr,
         .w_sums = dynamic ? w.sums(p) : nullptr,
+        .panel_bytes = w.panel_bytes(),
         .k = k,
         .ahead = fetch ? static_cast<const char*>(following) + offset : nullptr,
         .lines = fetch ? lines : 0},
        values);
-      done({.panel = p,
-            .row = first,
-            .rows = rows,
-            .column = p * width,
-            .columns = std::min(width, w.n() - p * width),
-            .values = values});
+      for (int64_t i = 0; i < count; ++i)
+        done({.panel = p + i,
+              .row = first,
+              .rows = rows,
+              .column = (p + i) * width,
+              .columns = std::min(width, w.n() - (p + i) * width),
+              .values = values + i * rows * width});
     }
   }
 }
