@@ -6,6 +6,7 @@
 
 #include "apps/bench/bench.h"
 #include "apps/bench/bench_models.h"
+#include "apps/bench/multiply_adds.h"
 #include "apps/bench/read_bandwidth.h"
 #include "apps/model/predictor.h"
 #include "apps/model/trained_model.h"
@@ -18,18 +19,19 @@
 namespace quintet {
 namespace {
 
-/// On a CPU, how near the decoder's steps come to reading their weights as fast as memory gives them, with the encoder's
-/// pass and without it. All by turns, so that what else the machine does meets all.
+/// On a CPU, how near the decoder's steps come to what bounds them, reading their weights as fast as memory gives them or
+/// multiplying as fast as the threads can, with the encoder's pass and without it. All by turns, so that what else the
+/// machine does meets all.
 template <typename Begin>
-class WeightReading {
+class StepBound {
  public:
-  WeightReading(const BenchOptions& options, const decoding::PackedNetwork& network,
-                const decoding::TransformerDecoder& decoder, const Begin& begin)
+  StepBound(const BenchOptions& options, const decoding::PackedNetwork& network,
+            const decoding::TransformerDecoder& decoder, const Begin& begin)
       : options_(options),
         decoder_(decoder),
         begin_(begin),
-        bytes_(static_cast<double>(network.step_bytes(options.batch * options.beams))),
-        memory_(network.step_bytes(options.batch * options.beams)) {}
+        work_(network.step_work(options.batch * options.beams)),
+        memory_(work_.bytes) {}
 
   BesideSteps beside() {
     if (options_.encode_only) return {};
@@ -39,31 +41,43 @@ class WeightReading {
  private:
   void measure() {
     bandwidth_ = std::max(bandwidth_, memory_.best_of(4));
+    multiply_adds_ = std::max(multiply_adds_, measure_multiply_adds(4));
     const double since = now_seconds();
     begin_();
     encoder_ = std::min(encoder_, now_seconds() - since);
   }
   std::pair<std::string, std::string> facts(double least) const {
-    const double read = bytes_ * static_cast<double>(options_.targets);
-    const double with = read / least / bandwidth_;
-    const double without = read / (least - encoder_) / bandwidth_;
+    const double reading = static_cast<double>(work_.bytes) / bandwidth_;
+    const double multiplying = static_cast<double>(work_.multiply_adds) / multiply_adds_;
+    const double bound = std::max(reading, multiplying) * static_cast<double>(options_.targets);
+    const double with = bound / least, without = bound / (least - encoder_);
+    const char* name = reading > multiplying ? "memory" : "arithmetic";
     const auto cache_bytes = decoder_.cache_bytes();
-    const nlohmann::ordered_json json = {
-        {"cache_bytes", cache_bytes},          {"weight_bytes_per_step", bytes_},
-        {"read_bytes_per_second", bandwidth_}, {"encoder_seconds", encoder_},
-        {"of_read_bandwidth", without},        {"of_read_bandwidth_with_encoder", with}};
+    const nlohmann::ordered_json json = {{"cache_bytes", cache_bytes},
+                                         {"weight_bytes_per_step", work_.bytes},
+                                         {"read_bytes_per_second", bandwidth_},
+                                         {"multiply_adds_per_step", work_.multiply_adds},
+                                         {"multiply_adds_per_second", multiply_adds_},
+                                         {"encoder_seconds", encoder_},
+                                         {"bound", name},
+                                         {"of_bound", without},
+                                         {"of_bound_with_encoder", with}};
     return {json.dump(),
-            fmt::format("  a step of the decoder reads {:.1f} MB of weights, memory "
-                        "gives {:.1f} GB/s: {:.2f} of "
-                        "it, {:.2f} with the encoder's {:.3f} s; caches ({}) take {:.1f} MB\n",
-                        bytes_ / 1e6, bandwidth_ / 1e9, without, with, encoder_,
-                        options_.cache.name, static_cast<double>(cache_bytes) / 1e6)};
+            fmt::format("  a step of the decoder reads {:.1f} MB of weights, memory gives {:.1f} "
+                        "GB/s; it multiplies and adds {:.2f} G times, threads can {:.0f} G times a "
+                        "second\n  {} bounds it: {:.2f} of the bound's speed, {:.2f} with the "
+                        "encoder's {:.3f} s; caches ({}) take {:.1f} MB\n",
+                        static_cast<double>(work_.bytes) / 1e6, bandwidth_ / 1e9,
+                        static_cast<double>(work_.multiply_adds) / 1e9, multiply_adds_ / 1e9, name,
+                        without, with, encoder_, options_.cache.name,
+                        static_cast<double>(cache_bytes) / 1e6)};
   }
 
   const BenchOptions& options_;
   const decoding::TransformerDecoder& decoder_;
   const Begin begin_;
-  double bytes_, bandwidth_ = 0, encoder_ = std::numeric_limits<double>::infinity();
+  const decoding::PackedNetwork::StepWork work_;
+  double bandwidth_ = 0, multiply_adds_ = 0, encoder_ = std::numeric_limits<double>::infinity();
   ReadBandwidth memory_;
 };
 
@@ -75,9 +89,9 @@ void time_trained(const BenchOptions& options, int64_t tokens, const TrainedMode
   if (Device::current().is_cpu()) {
     const auto network = pack(model, weights);
     decoding::TransformerDecoder decoder(*network);
-    WeightReading reading(options, *network, decoder, [&] { begin(decoder); });
+    StepBound bound(options, *network, decoder, [&] { begin(decoder); });
     time_steps(
-        "generate", options, tokens, [&] { run(decoder); }, reading.beside());
+        "generate", options, tokens, [&] { run(decoder); }, bound.beside());
   } else {
     decoding::GpuDecoder decoder(model, inference_weights(model, weights));
     time_steps("generate", options, tokens, [&] { run(decoder); });
@@ -91,9 +105,9 @@ void time_random(const BenchOptions& options, int64_t tokens, const T5Config& co
   if (Device::current().is_cpu()) {
     const decoding::PackedNetwork network(spec_of(config), random_source(config), weights);
     decoding::TransformerDecoder decoder(network);
-    WeightReading reading(options, network, decoder, [&] { begin(decoder); });
+    StepBound bound(options, network, decoder, [&] { begin(decoder); });
     time_steps(
-        "generate", options, tokens, [&] { run(decoder); }, reading.beside());
+        "generate", options, tokens, [&] { run(decoder); }, bound.beside());
   } else {
     EncoderDecoderModel model(config, {});
     if (weights == WeightType::f32) model.parameters().initialize(key_from_seed(0));

@@ -80,8 +80,8 @@ HWY_INLINE VI byte_in_high_place(VI quad, size_t byte) {
   return byte == 0 ? high : hn::And(high, hn::Set(I(), static_cast<int32_t>(0xff000000u)));
 }
 
-/// The weights of one of four steps, of one vector of columns, as float32 (int8: times 2^24): made when the step needs them, since
-/// registers do not hold those of four beside the sums.
+/// The weights of one of four steps, of one vector of columns, as float32 (int8: times 2^24): made when the step needs
+/// them, since registers do not hold those of four beside the sums.
 template <WeightType kType>
 HWY_INLINE V weights_of_step(const std::byte* w, size_t vector, size_t step) {
   const F d;
@@ -135,12 +135,15 @@ void tile_product(TileInput in, float* HWY_RESTRICT tile) {
     in.w += static_cast<int64_t>(8 * lanes) * weight_bytes(kType);
   }
   const V factor = hn::Set(d, factor_of_weights(kType));
-  constexpr bool kScaled = weight_bytes(kType) == 1;
+  const auto scale = [&](size_t vector) HWY_ATTR {
+    if constexpr (weight_bytes(kType) == 1)
+      return hn::Mul(factor, hn::LoadU(d, in.w_scales + vector * lanes));
+    else
+      return factor;
+  };
 #pragma GCC unroll 2
   for (size_t p = 0; p < kPanels; ++p) {
-    const float* scales = in.w_scales + p * 2 * lanes;
-    const V s0 = kScaled ? hn::Mul(factor, hn::LoadU(d, scales)) : factor;
-    const V s1 = kScaled ? hn::Mul(factor, hn::LoadU(d, scales + lanes)) : factor;
+    const V s0 = scale(2 * p), s1 = scale(2 * p + 1);
 #pragma GCC unroll 14
     for (size_t r = 0; r < kRows; ++r) {
       float* row = tile + (p * kRows + r) * 2 * lanes;

@@ -9,6 +9,7 @@
 #include <limits>
 #include <numeric>
 #include <random>
+#include <span>
 
 #include "kernels/decode_attention/decode_attention.h"
 #include "kernels/logits/logits.h"
@@ -29,9 +30,10 @@ struct Product {
   int64_t rows, k, n;
 };
 // Fewer and more rows than a group, columns that fill panels and do not, depths of all remainders.
-const std::vector<Product> kProducts = {{1, 1, 1},    {1, 5, 33},   {2, 64, 64}, {8, 24, 7},
-                                        {13, 66, 40}, {14, 32, 96}, {15, 7, 65}, {32, 128, 130},
-                                        {45, 31, 50}, {8, 512, 96}};
+const std::vector<Product> kProducts = {{1, 1, 1},    {1, 5, 33},   {2, 64, 64},  {8, 24, 7},
+                                        {13, 66, 40}, {14, 32, 96}, {15, 7, 65},  {32, 128, 130},
+                                        {45, 31, 50}, {8, 512, 96}, {1, 64, 330}, {3, 30, 160},
+                                        {6, 41, 160}};
 
 double dot(const float* a, int64_t a_stride, const float* b, int64_t b_stride, int64_t n) {
   double sum = 0;
@@ -123,6 +125,28 @@ std::string narrow_difference(const Product& size, WeightType type) {
   return "";
 }
 
+/// A row's bits are the same alone and among others, whatever number of panels they go through together.
+std::string difference_among_rows(WeightType type) {
+  const int64_t k = 37, n = 5 * panel_width() - 3, most = group_rows() + 1;
+  const auto x = random_floats(most * k, 1), w = random_floats(k * n, 2);
+  HugeArena arena;
+  const PackedMatrix m = PackedMatrix::pack(w.data(), k, n, arena, type);
+  const auto product = [&](int64_t first, int64_t rows) {
+    PackedRows packed;
+    packed.pack(x.data() + first * k, rows, k);
+    std::vector<float> y(static_cast<size_t>(rows * n));
+    multiply(packed, m, {0, m.panels()}, [&](const Tile& tile) { store_tile(tile, y.data(), n); });
+    return y;
+  };
+  for (int64_t rows = 2; rows <= most; ++rows) {
+    const auto together = product(0, rows);
+    for (int64_t r = 0; r < rows; ++r)
+      if (!std::ranges::equal(product(r, 1), std::span(together).subspan(r * n, n)))
+        return fmt::format("row {} alone and among {} rows", r, rows);
+  }
+  return "";
+}
+
 /// On one instruction set, in a process of its own, as widths are fixed at their first use.
 [[noreturn]] void check_on(int64_t target) {
   hwy::SetSupportedTargetsForTest(target);
@@ -134,6 +158,12 @@ std::string narrow_difference(const Product& size, WeightType type) {
                    size.rows, size.k, size.n, text);
         failed = 1;
       }
+  for (const WeightType type : {WeightType::f32, WeightType::bf16, WeightType::int8,
+                                WeightType::int8_dynamic, WeightType::fp8})
+    if (const std::string text = difference_among_rows(type); !text.empty()) {
+      fmt::print(stderr, "{} {}: {}\n", hwy::TargetName(target), name_of(type), text);
+      failed = 1;
+    }
   std::exit(failed);
 }
 

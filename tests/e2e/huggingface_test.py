@@ -140,6 +140,11 @@ def test_generation_is_timed(folder):
     path = str(KINDS / "t5_1_1")
     done = quintet("bench", "generate", f"--model_dir={path}", "--batch=1", "--inputs=4", "--targets=4", "--steps=1")
     assert json.loads(done.out)["model"] == path and f"generate {path}: " in done.err, done
+    one, many = (json.loads(quintet("bench", "generate", f"--model_dir={path}", f"--batch={batch}", "--inputs=4", "--targets=4", "--steps=1").out)
+                 for batch in (1, 64))
+    assert (one["bound"], many["bound"]) == ("memory", "arithmetic") and many["of_bound"] > many["of_bound_with_encoder"] > 0, (one, many)
+    assert one["weight_bytes_per_step"] == many["weight_bytes_per_step"], (one, many)
+    assert 64 * one["multiply_adds_per_step"] == many["multiply_adds_per_step"], (one, many)
     for flag in ("--model=t5_1_1_tiny", "--dtype=float32"):
         assert "excludes" in quintet("bench", "generate", f"--model_dir={path}", flag, expect=2).err
 

@@ -360,19 +360,29 @@ int64_t PackedNetwork::bytes() const {
   return bytes;
 }
 
-int64_t PackedNetwork::step_bytes(int64_t rows) const {
-  int64_t bytes = logits_.bytes();
+PackedNetwork::StepWork PackedNetwork::step_work(int64_t rows) const {
+  StepWork work;
+  const auto add = [&](const PackedMatrix& w, int64_t times = 1) {
+    work.bytes += w.bytes() * times;
+    work.multiply_adds += w.k() * w.n() * rows;
+  };
+  add(logits_);
   for (const PackedLayer& layer : decoder_.layers) {
-    bytes += layer.self.in.bytes() + layer.self.out.bytes();
-    if (layer.cross) bytes += layer.cross->in.bytes() + layer.cross->out.bytes();
-    const auto read = [](const PackedMlp& mlp) { return mlp.in.bytes() + mlp.out.bytes(); };
+    add(layer.self.in);
+    add(layer.self.out);
+    if (layer.cross) add(layer.cross->in);
+    if (layer.cross) add(layer.cross->out);
     for (const auto& [norm, mlp] : layer.feed_forward) {
-      if (const auto* dense = std::get_if<PackedMlp>(&mlp)) bytes += read(*dense);
-      if (const auto* sparse = std::get_if<PackedExperts>(&mlp))
-        bytes += read(sparse->experts.front()) * std::min(rows, std::ssize(sparse->experts));
+      const auto* dense = std::get_if<PackedMlp>(&mlp);
+      const auto* sparse = std::get_if<PackedExperts>(&mlp);
+      if (dense == nullptr && sparse == nullptr) continue;
+      const int64_t times = sparse == nullptr ? 1 : std::min(rows, std::ssize(sparse->experts));
+      const PackedMlp& one = sparse == nullptr ? *dense : sparse->experts.front();
+      add(one.in, times);
+      add(one.out, times);
     }
   }
-  return bytes;
+  return work;
 }
 
 std::vector<std::string> PackedNetwork::parts() const {

@@ -119,9 +119,12 @@ class PackedNetwork {
   void embed(const PackedStack& stack, int32_t token, float* out) const;
   /// Of all weights.
   int64_t bytes() const;
-  /// Of the weights that a step of the decoder reads for `rows` tokens: those of its layers, but for the keys and values
-  /// of the encoder's output, which were made before, and of the logits; of experts as many as rows may choose.
-  int64_t step_bytes(int64_t rows) const;
+  /// What a step of the decoder does with weights for `rows` tokens: with those of its layers, but for the keys and values
+  /// of the encoder's output, which were made before, and of the logits; of experts as many as rows may choose are read.
+  struct StepWork {
+    int64_t bytes = 0, multiply_adds = 0;
+  };
+  StepWork step_work(int64_t rows) const;
 
   /// "encoder/layers_0", .., "decoder/layers_0", .., "logits".
   std::vector<std::string> parts() const;

@@ -1,0 +1,70 @@
+// As fast as the best instruction set multiplies and adds.
+
+#include "apps/bench/multiply_adds.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "apps/bench/multiply_adds.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace quintet {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// Multiply-adds of one thread.
+size_t multiply_and_add() {
+  constexpr size_t kSums = 10;  // enough to hide how long one takes, few enough for 16 registers
+  constexpr size_t kTimes = 1 << 20;
+  const hn::ScalableTag<float> d;
+  auto s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0, s4 = s0, s5 = s0, s6 = s0, s7 = s0, s8 = s0,
+       s9 = s0;
+  const auto x = hn::Set(d, 0.5f), y = hn::Set(d, 0.25f);
+  for (size_t i = 0; i < kTimes; ++i) {
+    s0 = hn::MulAdd(s0, x, y);
+    s1 = hn::MulAdd(s1, x, y);
+    s2 = hn::MulAdd(s2, x, y);
+    s3 = hn::MulAdd(s3, x, y);
+    s4 = hn::MulAdd(s4, x, y);
+    s5 = hn::MulAdd(s5, x, y);
+    s6 = hn::MulAdd(s6, x, y);
+    s7 = hn::MulAdd(s7, x, y);
+    s8 = hn::MulAdd(s8, x, y);
+    s9 = hn::MulAdd(s9, x, y);
+  }
+  HWY_ALIGN float kept[HWY_MAX_BYTES / sizeof(float)];
+  hn::Store(hn::Add(hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)),
+                    hn::Add(hn::Add(s4, s5), hn::Add(hn::Add(s6, s7), hn::Add(s8, s9)))),
+            d, kept);
+  asm volatile("" : : "m"(kept));
+  return kSums * kTimes * hn::Lanes(d);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace quintet
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include "runtime/base/clock.h"
+
+namespace quintet {
+
+HWY_EXPORT(multiply_and_add);
+
+double measure_multiply_adds(int passes) {
+  double best = 0;
+  for (int i = 0; i < passes; ++i) {
+    size_t done = 0;
+    const double since = now_seconds();
+#pragma omp parallel reduction(+ : done)
+    done += HWY_DYNAMIC_DISPATCH(multiply_and_add)();
+    best = std::max(best, static_cast<double>(done) / (now_seconds() - since));
+  }
+  return best;
+}
+
+}  // namespace quintet
+#endif

@@ -1,0 +1,9 @@
+#pragma once
+
+namespace quintet {
+
+/// Multiply-adds of float32 a second of this process's OpenMP threads on numbers in registers: the fastest of some
+/// passes. What bounds matrix products.
+double measure_multiply_adds(int passes);
+
+}  // namespace quintet
