@@ -31,7 +31,8 @@ def stop_all_on_signals():
 
 
 class Program:
-    """One running program. `name` goes into the record of a failure, `on_line(dict)` gets its measurements."""
+    """One running program. `name` goes into the record of a failure, `on_line(dict)` gets its measurements; `translate`
+    makes one, several in a list or none of what it prints."""
 
     def __init__(self, name, command, on_line, environment=None, translate=None):
         self.name, self.on_line, self.translate = name, on_line, translate
@@ -60,9 +61,8 @@ class Program:
             if line.get("ready"):
                 self.ready.set()
                 continue
-            if self.translate:
-                line = self.translate(line)
-            if line:
+            translated = self.translate(line) if self.translate else line
+            for line in translated if isinstance(translated, list) else [translated] if translated else []:
                 self.lines += 1
                 self.on_line(line)
         self.process.wait()

@@ -47,6 +47,26 @@ def moe_case(tokens, experts, chosen, width=768, mlp=2048):
                 width=width, mlp=mlp)
 
 
+def generation_cases(batches, beams, heads, head_dim, length, vocabulary, width, mlp):
+    """Kernels of generation, named as decode_bench names them. `beams`: (sequences, of each). `peers`: whether PyTorch is
+    measured, too, as every shape is a compilation."""
+    def case(kind, rows, name, **sizes):
+        return dict(workload="K5", kind=kind, name=name, rows=rows, peers=rows in (batches[1], batches[1] * 16), **sizes)
+
+    def attention(kind, items, decodes=1):
+        name = f"decode_paged {items} {length}" if kind == "paged" else f"decode_{kind} {items}x{decodes} {length}"
+        return case(kind, items * decodes, name, items=items, decodes=decodes, heads=heads, head_dim=head_dim, length=length)
+
+    for rows in batches:
+        yield from (attention(kind, rows) for kind in ("self", "cross", "paged"))
+        for kind, most in (("small_batch_bf16", 32), ("small_batch_experts", 8), ("small_batch_int8", 32)):
+            if rows <= most:
+                yield case(kind, rows, f"{kind} {rows}x{width}x{mlp}", width=width, mlp=mlp)
+        for kind in ("top_1", "top_8", "sample_all", "sample_topk", "sample_topp"):
+            yield case(kind, rows, f"{kind} {rows}x{vocabulary}", vocabulary=vocabulary)
+    yield from (attention(kind, *beams) for kind in ("self", "cross"))
+
+
 # In the order in which they matter: a run cut short has measured the first ones.
 CASES = [
     attention_case(32, 16, 64, 512, 512), attention_case(32, 16, 64, 128, 128, "causal"),
@@ -60,12 +80,14 @@ CASES = [
     norm_case(20480, 512), norm_case(20480, 1024), norm_case(20480, 2048), norm_case(20480, 4096),
     optimizer_case("adamw", "t5_1_1_large"), optimizer_case("adafactor", "t5_1_1_large"),
     *(moe_case(tokens, experts, chosen) for tokens in (16384, 65536) for experts in (8, 64, 128) for chosen in (1, 2)),
+    *generation_cases((1, 8, 32, 128, 256), (32, 4), 12, 64, 512, 32128, 4096, 10240),
 ]
 TINY_CASES = [
     attention_case(1, 2, 16, 32, 32), attention_case(1, 2, 16, 16, 16, "causal"),
     attention_case(1, 2, 16, 16, 32, "cross"),
     attention_case(1, 2, 16, 32, 32, "packed4"), mlp_case(32, 16, 24), loss_case(16, 96), norm_case(32, 16),
     optimizer_case("adamw", "t5_1_1_tiny"), optimizer_case("adafactor", "t5_1_1_tiny"), moe_case(64, 4, 2, 32, 48),
+    *generation_cases((2, 8), (1, 4), 2, 16, 40, 300, 64, 96),
 ]
 
 
@@ -112,6 +134,12 @@ SERVE += [serve_case(size, batch, how, inputs, set="serve_xl") for size, batch, 
     ("xxl", 8, "greedy", 128), ("xl", 8, "greedy", 128))]
 TINY_SERVE = [serve_case("tiny", 2, how, 16, 3) for how in ("greedy", "beam4", "top_p")]
 TINY_SERVE += [serve_case("tiny", 1, "greedy", 16, 3, "serve_xl"), serve_case("tiny", 2, "encode", 24, set="serve_xl")]
+
+
+def checkpoint_case(tiny):
+    """Half of what AdamW keeps of T5 1.1 large, in float32."""
+    megabytes, tensors = (16, 4) if tiny else (4700, 200)
+    return dict(workload="C1", name=f"checkpoint_{megabytes}MB", megabytes=megabytes, tensors=tensors)
 
 
 def kernel_cases(tiny):
@@ -174,6 +202,18 @@ def decoding_bytes(case):
     return 2 * (case["targets"] * a_step + once)
 
 
+def generation_bytes(case):
+    """Keys and values of the tokens so far, both matrices of a gated MLP's first product (eight experts at most, of which
+    each row has one), or float32 logits."""
+    if "length" in case:
+        sequences = case["items"] if case["kind"] == "cross" else case["rows"]
+        return 4 * sequences * case["heads"] * case["head_dim"] * case["length"]
+    if "mlp" in case:
+        of_a_pair = {"small_batch_bf16": 4, "small_batch_int8": 2, "small_batch_experts": 4 * min(case["rows"], 8)}
+        return of_a_pair[case["kind"]] * case["width"] * case["mlp"]
+    return 4 * case["rows"] * case["vocabulary"]
+
+
 def work(case, part):
     """(floating point operations, bytes, exponentials) that the part cannot do without, bf16 activations; None: not counted.
 
@@ -197,6 +237,8 @@ def work(case, part):
         return flop, weights * (2 if part == "forward" else 6), None
     if workload == "K3":
         return None, 4 * case["tokens"] * case["vocabulary"], None
+    if workload == "K5":
+        return None, generation_bytes(case), None
     if workload == "K4" and "rule" in case:
         return None, parameters_of(case["model"]) * (28 if case["rule"] == "adamw" else 14), None
     if workload == "K4":
@@ -220,6 +262,9 @@ DEMANDS = {
     "K3": [("torch.compile", ["compile"], 1.3), ("eager", ["eager"], 3.0), ("JAX", ["jax"], 3.0)],
     "K4": [("torch fused AdamW", ["torch_fused"], 1.1),
            ("optax", ["optax"], 1.3), ("HF Adafactor", ["hf_adafactor"], 10.0)],
+    "K5": [("PyTorch eager", ["eager"], 1.0), ("torch.compile", ["compile"], 1.0)],
+    # What the loop waits for against a copy to the host; the whole save and a restore against PyTorch on the same disk.
+    "C1": [("a copy to the host", ["quintet_copy"], 0.83), ("torch.save", ["torch_save"], 1.3), ("torch DCP", ["torch_dcp"], 1.3)],
     "M1": [("torch, grouped product", ["grouped"], 1.5), ("torch, index_add", ["eager"], 1.5), ("one-hot einsum", ["jax_einsum"], 5.0),
            ("dense MLP of the same work", ["quintet_dense"], 0.8)],
 }
@@ -253,13 +298,13 @@ SHARES = {
     ("T1", "step"): 0.51, ("T2", "step"): 0.57, ("T3", "step"): {"t5_1_1_small": 0.38, "t5_1_1_xl": 0.56},
     ("S1", "call"): {1: 0.17}, ("S2", "call"): {("t5_1_1_xl", 1): 0.60, ("t5_1_1_xxl", 1): 0.70},
 }
-# Of programs' lines without peers: what begins a name -> share of the copy, of lines that move more than LARGE.
-SHARES_OF_COPY = {"decode_self": 0.75, "decode_cross": 0.75, "decode_paged": 0.75, "small_batch": 0.75, "top_": 0.25, "sample_": 0.25}
-LARGE = 20e6  # bytes, below which a kernel's start is most of its time
+LARGE = 20e6  # bytes, below which a kernel's start is most of its time: of generation's kernels no share is asked then
 
 
 def share_wanted(case, part):
     """Of the bound, or None where nothing is asked for."""
+    if case["workload"] == "K5":
+        return None if generation_bytes(case) <= LARGE else 0.25 if "vocabulary" in case else 0.75
     wanted = SHARES.get((case["workload"], part))
     if not isinstance(wanted, dict):
         return wanted

@@ -19,17 +19,20 @@ def measure(folder, *flags):
 
 
 def test_ours_is_measured_and_absent_peers_are_named(tmp_path):
-    lines = measure(tmp_path, "kernels", "train", "finetune", "train_xl", "serve", "serve_xl", f"--python={fake(tmp_path)}")
+    lines = measure(tmp_path, "kernels", "train", "finetune", "train_xl", "serve", "serve_xl", "checkpoint", f"--python={fake(tmp_path)}")
     measured = {(line["case"], line["variant"]) for line in lines if "ms" in line}
     listed = subprocess.run([sys.executable, BENCH / "run", "--list", "--tiny"], capture_output=True, text=True).stdout
     cases = [line.split()[2] for line in listed.splitlines() if not line.startswith("kernels")]
-    assert len(cases) == 8, listed
+    assert len(cases) == 9, listed
     for case in cases:
         assert (case, "quintet") in measured, (case, lines)
     absent = {(line["set"], line["program"]) for line in lines if line.get("absent")}
     for name in "train", "finetune", "train_xl", "serve", "serve_xl":
         for peer in "torch_eager", "jax":
             assert (name, peer) in absent, (name, peer, absent)
+    assert ("checkpoint", "torch_checkpoint") in absent, absent
+    parts = {line["part"] for line in lines if line.get("workload") == "C1" and "ms" in line}
+    assert parts == {"blocking", "save", "restore"}, parts
     rounds = [line["round"] for line in lines if line.get("case") == "train_tiny_2x(16/8)" and "ms" in line]
     assert rounds == [1, 2], rounds
     report = (tmp_path / "report.md").read_text()
@@ -45,8 +48,9 @@ def test_ratios_and_bounds_are_those_of_the_lines(tmp_path):
         {"set": "ceilings", "workload": "ceilings", "case": "copy_4000000000", "part": "forward", "variant": "torch",
          "ms": [2.0]},
         {"set": "kernels", "workload": "ceilings", "case": "exp_2000000000", "part": "forward", "variant": "quintet", "ms": [1.0]},
-        {"set": "kernels", "workload": "other", "case": "decode_self 128x1 512", "part": "", "variant": "quintet", "ms": [0.1],
-         "gb_s": 2400, "of_copy": 0.6}]
+        {"set": "kernels", "workload": "K5", "case": "decode_self 128x1 512", "part": "step", "variant": "quintet", "ms": [0.1]},
+        {"set": "kernels", "workload": "K5", "case": "decode_self 128x1 512", "part": "step", "variant": "compile", "ms": [0.2]},
+        {"set": "kernels", "workload": "K5", "case": "decode_self 8x1 512", "part": "step", "variant": "quintet", "ms": [0.1]}]
     # 34.4 GFLOP at 800 TFLOP/s are 0.04295 ms, 134 million exponentials 0.0671.
     for variant, ms in (("quintet", [0.0859, 0.0859, 9.0]), ("sdpa_cudnn_bias", [0.0859]), ("eager_bias", [0.859]),
                         ("jax_cudnn_bias", [0.1])):
@@ -61,8 +65,10 @@ def test_ratios_and_bounds_are_those_of_the_lines(tmp_path):
                    capture_output=True, timeout=60)
     report = (results / "2026-01-02-a-gpu.md").read_text()
     for said in ("800 TFLOP/s", "4000 GB/s", "2e+12 exponentials/s", "| 78% of ≥ 44% | **1.00x** of ≥ 1.15 |", "10.00x of ≥ 5", "no flex",
-                 "1. decode_self 128x1 512: 60% of the copy, 75% asked for", "| decode_self 128x1 512 | 0.100 | **60%** of ≥ 75% |",
-                 "2. b32_h16_d64_512x512 forward against cuDNN with bias: 1.00x of 1.15x", "2 of 4 demands met"):
+                 "1. decode_self 128x1 512 step: 50% of the bound, 75% asked for",
+                 "| decode_self 128x1 512 | step | 0.100 (±0%) | 2.01e+03 GB/s | **50%** of ≥ 75% | 2.00x of ≥ 1 |",
+                 "| decode_self 8x1 512 | step | 0.100 (±0%) | 126 GB/s | 3% |",
+                 "2. b32_h16_d64_512x512 forward against cuDNN with bias: 1.00x of 1.15x", "3 of 5 demands met"):
         assert said in report, (said, report)
 
 
