@@ -53,6 +53,7 @@ int run_eval(std::span<char* const> args) {
                          [&](GinSession& session, const gin::Arguments& arguments) {
                            EvaluationConfig config = evaluation_config_from(arguments);
                            config.weights = flags.quantize.type();
+                           config.cache_type = flags.cache.type();
                            config.follow = flags.follow;
                            config.restore.adapter = flags.set.adapter;
                            return run_evaluation(

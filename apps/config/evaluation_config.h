@@ -9,6 +9,7 @@
 #include "apps/config/checkpoint_config.h"
 #include "apps/config/evaluator_config.h"
 #include "data/batches/batches.h"
+#include "kernels/decode_attention/cache_type.h"
 #include "kernels/prepacked_matmul/prepacked_matmul.h"
 #include "models/configurables.h"
 #include "runtime/configurables/configurables.h"
@@ -30,6 +31,7 @@ struct EvaluationConfig {
   bool follow = false;            // the checkpoints of a run that trains, as they appear
   bool verify_vocabs = true;      // the task has the model's vocabularies
   std::optional<WeightType> weights = {};  // none: as the checkpoint has them
+  CacheType cache_type = CacheType::native;
 };
 
 /// "t5x.eval.evaluate" with `run` as its body.

@@ -54,6 +54,8 @@ void print_metrics(const ResultFormat& format, nlohmann::ordered_json of, const 
 struct Loaded {
   std::shared_ptr<const CheckpointReader> checkpoint;
   Weights weights;
+
+  int64_t step() const { return checkpoint->step(); }
 };
 
 /// Nothing if the run that trains the model deleted the checkpoint while others were evaluated.
@@ -107,7 +109,7 @@ bool evaluate_losses(const LossEvaluator& evaluator, const ConfiguredModel& conf
   QT_CHECK(loaded.weights.type == WeightType::f32,
            "eval_script.evaluate.training_evaluator_cls: losses are computed in float32 alone; "
            "bind None, or leave --quantize");
-  const int64_t step = loaded.checkpoint->step();
+  const int64_t step = loaded.step();
   const BaseModel& model = *configured.model;
   std::optional<Predictor> packed;
   if (losses_packed(model, loaded.weights.ranks))
@@ -195,7 +197,7 @@ int run_evaluation(EvaluationConfig config, const Ranks& ranks, const ProviderOf
     if (losses && !evaluate_losses(*losses, *config.model, *loaded, asked, peers, ranks.leads(),
                                    *summaries, format))
       return static_cast<int>(ExitCode::kSavedRunAgain);
-    const auto metrics = evaluator->run(loaded->checkpoint->step(), asked, loaded->weights);
+    const auto metrics = evaluator->run(loaded->step(), asked, loaded->weights, config.cache_type);
     progress.finish();
     if (!metrics) return static_cast<int>(ExitCode::kSavedRunAgain);
     QT_CHECK(
@@ -203,7 +205,7 @@ int run_evaluation(EvaluationConfig config, const Ranks& ranks, const ProviderOf
         "quintet eval: no task of '{}' has both a metric and a split '{}'; --split names another",
         provider->name(), config.dataset.split);
     if (!ranks.leads()) continue;
-    report(config, loaded->checkpoint->step(), evaluator->outputs(), samples, *summaries, format);
+    report(config, loaded->step(), evaluator->outputs(), samples, *summaries, format);
     log.add(*folder);
   }
   summaries->close();

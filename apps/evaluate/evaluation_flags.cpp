@@ -17,6 +17,7 @@ void EvaluationFlags::add_to(CLI::App& app) {
   app.add_option("--samples", samples, "print so many predictions on stderr");
   partitions.add_to(app);
   quantize.add_to(app);
+  cache.add_to(app);
   compute.add_to(app);
   format.add_to(app);
   launch.add_dry_run(app);
@@ -35,6 +36,7 @@ EvaluationConfig evaluation_config_of(const TrainedModel& trained, const Evaluat
   config.output_dir = flags.output_dir;
   config.config_text = trained.session->config().config_str();
   config.weights = flags.quantize.type();
+  config.cache_type = flags.cache.type();
   config.partitioner.num_partitions = flags.partitions.count;
   if (flags.num_examples > 0) config.evaluator.options.num_examples = flags.num_examples;
   return config;

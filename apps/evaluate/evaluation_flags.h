@@ -21,6 +21,7 @@ struct EvaluationFlags {
   bool follow = false;
   PartitionsFlag partitions;
   QuantizeFlag quantize;
+  CacheFlag cache;
   ComputeFlags compute;
   LaunchFlags launch;
   ResultFormat format;

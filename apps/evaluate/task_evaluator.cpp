@@ -76,12 +76,16 @@ TaskEvaluator::TaskEvaluator(const data::Provider& provider, const data::Dataset
 }
 
 std::optional<TaskMetrics> TaskEvaluator::run(int64_t step, const std::function<bool()>& stop,
-                                              const Weights& weights) {
+                                              const Weights& weights, CacheType cache_type) {
+  QT_CHECK(decodes_ || cache_type == CacheType::native,
+           "quintet eval: --kv_cache_dtype={}: no metric of this task is made of predictions, and "
+           "scores of given targets read no cache; leave the flag out",
+           name_of(cache_type));
   std::optional<ReplicatedParameters> replicated;
   if (!Device::current().is_cpu() && weights.ranks == nullptr)
     replicated.emplace(model_->model->parameters());
   std::optional<Predictor> predictor;  // packs the parameters, which all ranks do together
-  if (decodes_ || scores_) predictor.emplace(*model_, DecodeFlags{}, weights);
+  if (decodes_ || scores_) predictor.emplace(*model_, DecodeFlags{}, weights, cache_type);
   data::ModelFns model;
   model.predict = [&](const data::Batch& batch) { return best_predictions(*predictor, batch); };
   model.score = [&](const data::Batch& batch) {

@@ -9,6 +9,7 @@
 #include "apps/config/evaluator_config.h"
 #include "apps/model/quantized_model.h"
 #include "data/evaluation/evaluator.h"
+#include "kernels/decode_attention/cache_type.h"
 #include "models/configurables.h"
 #include "runtime/metrics/summaries.h"
 
@@ -30,10 +31,11 @@ class TaskEvaluator {
   /// On a mesh every rank, or group of weights.ranks, decodes its share of the batches (options.peers), and all
   /// have the same metrics. Parameters are gathered one by one while they are packed; all at a time on a GPU
   /// that has the model alone. Task -> metric -> value, written under log_dir as seqio's JSONLogger does.
-  /// Nothing if `stop` became true on the way. Predictions are made with `weights`; scores are float32's, so a
-  /// task that wants them is then a usage error.
+  /// Nothing if `stop` became true on the way. Predictions are made with `weights` and caches of `cache_type`; scores
+  /// are float32's, so a task that wants them with other weights, or nothing but them with other caches, is a usage error.
   std::optional<TaskMetrics> run(int64_t step, const std::function<bool()>& stop,
-                                 const Weights& weights = {});
+                                 const Weights& weights = {},
+                                 CacheType cache_type = CacheType::native);
   /// Of the last run.
   const std::vector<data::TaskOutputs>& outputs() const { return outputs_; }
 

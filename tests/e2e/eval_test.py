@@ -65,6 +65,9 @@ def test_training_writes_seqios_files(folder):
     assert kept == ((folder / "run/config.gin").read_bytes(), (folder / "run/model-info.txt").read_bytes())
     refused = quintet("eval", f"--model_dir={folder}/run", "--quantize=int8", expect=2).err
     assert "scores, which are computed in float32" in refused, refused
+    refused = quintet("eval", f"--model_dir={folder}/run", "--gin.judged/seqio.Task.metric_fns=[@metrics.score_auc]", "--kv_cache_dtype=int8",
+                      expect=2).err
+    assert "--kv_cache_dtype=int8: no metric of this task" in refused, refused
 
 
 CHOICE = """

@@ -79,6 +79,21 @@ def test_infer_keeps_answers_of_other_caches_apart(folder):
     quintet(*ask, expect=2)
 
 
+def test_eval_predicts_with_them(folder):
+    run, _ = trained(folder)
+
+    def predictions(verb, kept, *flags):
+        out = folder / f"{verb}{len(kept)}{''.join(flags)[-4:]}"
+        quintet(verb, f"--model_dir={run}", "--task=number_to_words", f"--output_dir={out}", *flags,
+                *(["--num_examples=64"] if verb == "eval" else []))
+        [file] = [path for path in out.rglob("*") if path.is_file() and path.name.endswith(kept)]
+        return [json.loads(line)["prediction"] for line in file.read_text().splitlines()[:64]]
+    exact = predictions("eval", "-000004.jsonl")
+    of_types = {dtype: predictions("eval", "-000004.jsonl", f"--kv_cache_dtype={dtype}") for dtype in TYPES}
+    assert all(len(made) == 64 for made in (exact, *of_types.values())) and of_types["fp8"] != exact, (exact, of_types)
+    assert of_types["fp8"] == predictions("infer", "predict.jsonl-00000-of-00001", "--kv_cache_dtype=fp8"), of_types["fp8"]
+
+
 def test_it_is_refused_where_nothing_is_cached(folder):
     run, _ = trained(folder)
     file = folder / "questions.jsonl"
