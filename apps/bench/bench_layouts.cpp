@@ -138,7 +138,7 @@ int run_bench_layouts(std::span<char* const> args) {
   }
   LayoutCase what =
       session != nullptr ? gin_case(options.bench, *session) : layout_case(options.bench);
-  what.options = options.microbatches.options();
+  what.options = options.microbatches.options(ranks);
   std::vector<LayoutRow> rows;
   for (const TrainingLayout& layout : options.layouts.empty()
                                           ? all_layouts(ranks, what.experts)

@@ -30,7 +30,7 @@ void plan(const PlanOptions& options, const gin::CommandLine& gin_line) {
   const bool is_named = has_cluster && !options.bench.model.empty();
   const auto session = is_named ? nullptr : model_session("plan", gin_line);
   LayoutCase what = is_named ? layout_case(options.bench) : gin_case(options.bench, *session);
-  what.options = options.microbatches.options();
+  what.options = options.microbatches.options(on_cluster.ranks_or(options.on_mesh));
   on_cluster.check(what.options);
   const auto remat =
       on_cluster.search && !is_named ? add_remat(what, options.bench, gin_line) : nullptr;

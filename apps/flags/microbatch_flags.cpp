@@ -3,6 +3,7 @@
 #include <CLI/App.hpp>
 
 #include "apps/flags/help_format.h"
+#include "runtime/base/process/messages.h"
 
 namespace quintet {
 
@@ -34,18 +35,25 @@ void MicrobatchFlags::add_microbatches_to(CLI::App& app) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
 }
 
-void MicrobatchFlags::apply_to(TrainerOptions& options) const {
+void MicrobatchFlags::apply_to(TrainerOptions& options, int64_t ranks) const {
+  options.gradient_dtype = dtype_from_name(gradient_dtype);
+  if (ranks == 1) {
+    if (interleave_microbatches || reduce_gradients == "step" || reduce_gradients_in == "bfloat16")
+      print_warning(
+          "--interleave_microbatches, --reduce_gradients, --reduce_gradients_in: no "
+          "effect on one rank");
+    return;
+  }
   options.reduction =
       reduce_gradients == "step" ? GradientReduction::step : GradientReduction::microbatch;
   options.reduction_dtype = dtype_from_name(reduce_gradients_in);
-  options.gradient_dtype = dtype_of_gradients();
   options.interleave = interleave_microbatches;
 }
 
-TrainerOptions MicrobatchFlags::options() const {
+TrainerOptions MicrobatchFlags::options(int64_t ranks) const {
   TrainerOptions options;
   options.num_microbatches = microbatches;
-  apply_to(options);
+  apply_to(options, ranks);
   return options;
 }
 

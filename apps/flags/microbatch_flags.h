@@ -25,11 +25,10 @@ struct MicrobatchFlags {
   void add_to(CLI::App& app);
   /// For verbs without trainer.Trainer.num_microbatches.
   void add_microbatches_to(CLI::App& app);
-  DType dtype_of_gradients() const { return dtype_from_name(gradient_dtype); }
-  /// Sets what the flags say; num_microbatches stays.
-  void apply_to(TrainerOptions& options) const;
+  /// Sets what the flags say; num_microbatches stays. What is about several ranks has no effect on one: a warning says so.
+  void apply_to(TrainerOptions& options, int64_t ranks) const;
   /// The same and num_microbatches.
-  TrainerOptions options() const;
+  TrainerOptions options(int64_t ranks) const;
 };
 
 }  // namespace quintet

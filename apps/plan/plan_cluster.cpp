@@ -4,6 +4,7 @@
 
 #include "apps/flags/command_line.h"
 #include "apps/plan/model_case.h"
+#include "apps/plan/plan_mesh.h"
 #include "apps/plan/search.h"
 #include "apps/process/output.h"
 #include "runtime/base/files/atomic_file.h"
@@ -99,6 +100,10 @@ void ClusterPlan::check(const TrainerOptions& options) const {
   QT_CHECK(!search || !cluster.empty(), "--search: of which devices? Say --cluster=FILE");
   QT_CHECK(!search || (options.num_microbatches == 1 && !options.interleave),
            "--search chooses microbatches: leave --microbatches and --interleave_microbatches");
+}
+
+int64_t ClusterPlan::ranks_or(const MeshPlan& mesh) const {
+  return cluster.empty() ? mesh.ranks() : read_cluster(cluster).devices;
 }
 
 void plan_cluster(const ClusterPlan& plan, const std::string& title, const LayoutCase& what) {

@@ -12,6 +12,8 @@ class App;
 
 namespace quintet {
 
+struct MeshPlan;
+
 struct ClusterPlan {
   std::string cluster, layouts, published, report;  // files; layouts as in parse_layouts
   bool search = false;
@@ -20,6 +22,8 @@ struct ClusterPlan {
   void add_to(CLI::App& app);
   /// Throws usage errors of flags that do not go together.
   void check(const TrainerOptions& options) const;
+  /// Of the cluster; without one, of the mesh. Throws usage errors of either.
+  int64_t ranks_or(const MeshPlan& mesh) const;
 };
 
 /// `title`: of the model. Prints one JSON object a layout and the table.

@@ -64,6 +64,8 @@ void run_step(const LayoutCase& what, StepLog& log) {
 
 }  // namespace
 
+int64_t MeshPlan::ranks() const { return static_cast<int64_t>(ranks_of(parse_mesh(mesh))); }
+
 void plan_mesh(const MeshPlan& plan, const LayoutCase& what, const LogicalAxisRules& configured,
                const ResultFormat& format) {
   QT_CHECK(!plan.explain || !format.is_json(), "--explain: is text; leave --format=json");

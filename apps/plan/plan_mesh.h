@@ -16,6 +16,9 @@ struct MeshPlan {
   bool explain = false;                 // which op runs where, what is resharded
   std::filesystem::path file = {};      // where that is written, too; empty: nowhere
   bool configured_for_experts = false;  // the configured rules know an expert axis
+
+  /// Throws a usage error for what is no mesh.
+  int64_t ranks() const;
 };
 
 /// Prints what each rank sends in a step: an object for each collective, and a table. Throws a usage error for what is no

@@ -32,15 +32,7 @@ int train(GinSession& session, const gin::Arguments& arguments, const TrainingFl
   check_batches_fit(config, ranks.size());
   config.train_dataset.strict_data |= flags.strict_data;
   config.trainer.step_graph = !flags.no_step_graph;
-  if (ranks.size() > 1)
-    flags.microbatches.apply_to(config.trainer);
-  else if (flags.microbatches.interleave_microbatches ||
-           flags.microbatches.reduce_gradients == "step" ||
-           flags.microbatches.reduce_gradients_in == "bfloat16")
-    print_warning(
-        "--interleave_microbatches, --reduce_gradients, --reduce_gradients_in: no "
-        "effect on one rank");
-  config.trainer.gradient_dtype = flags.microbatches.dtype_of_gradients();
+  flags.microbatches.apply_to(config.trainer, ranks.size());
   config.trainer.optimizer_offload = flags.optimizer_offload && !Device::current().is_cpu();
   if (flags.optimizer_offload && ranks.leads() && Device::current().is_cpu())
     print_warning("--optimizer_offload has no effect: the device is cpu");

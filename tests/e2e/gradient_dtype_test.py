@@ -66,6 +66,13 @@ def test_the_plan_counts_what_ranks_count(folder):
 def test_what_is_refused(folder):
     step = mpirun(2, *tiny(folder / "step", 4), ROUNDED, "--reduce_gradients=step", expect=2)
     assert "--gradient_dtype=bfloat16, --reduce_gradients=step" in step.err and "leave one of the two" in step.err, step
+    # On one rank there is nothing to reduce: a run and a plan both say so and go on.
+    one_device = folder / "one.json"
+    one_device.write_text(json.dumps({"name": "one device", "devices": 1, "memory_gib": 1, "tflops": 1, "memory_gb_per_s": 10, "link_gb_per_s": 1}))
+    for command in (tiny(folder / "alone", 4), ["plan", f"--cluster={one_device}", "--model=t5_1_1_tiny", "--batch=4", "--inputs=4", "--targets=4"]):
+        alone = quintet(*command, ROUNDED, "--reduce_gradients=step")
+        assert alone.err.count("--interleave_microbatches, --reduce_gradients, --reduce_gradients_in: no effect on one rank") == 1, alone.err
+        assert "leave one of the two" not in alone.err + alone.out, alone
     other = quintet(*tiny(folder / "half", 4), "--gradient_dtype=float16", expect=2)
     assert "--gradient_dtype: float16 not in {float32,bfloat16}" in other.err, other
 
