@@ -82,6 +82,7 @@ OrderedJson data_sheet(const Options& options, const Measured& measured) {
   QT_CHECK(gib > 0, "bench cluster: the memory of '{}' is not known; say --memory_gib",
            device.description());
   OrderedJson json = {{"name", options.name.empty() ? device.description() : options.name},
+                      {"gpu", !device.is_cpu()},
                       {"devices", options.ranks.size()},
                       {"devices_per_host", measured.per_host},
                       {"memory_gib", gib},

@@ -7,6 +7,7 @@
 #include <map>
 #include <vector>
 
+#include "kernels/simt/host/product_workspace.h"
 #include "runtime/base/nearest.h"
 
 namespace quintet {
@@ -104,6 +105,8 @@ SimulatedJob Cluster::job() const {
   if (network_gb_per_s_per_host > 0)
     job.network_cost = std::max(
         1.0, link_gb_per_s * static_cast<double>(devices_per_host) / network_gb_per_s_per_host);
+  job.is_gpu = gpu;
+  job.workspace = gpu ? kProductWorkspace : 0;
   job.memory_bytes = static_cast<int64_t>(memory_gib * memory_usable * (1 << 30));
   return job;
 }
@@ -170,6 +173,8 @@ CollectiveTimes collective_times(const Json& json) {
 bool read_other(const std::string& name, const Json& value, Cluster& cluster) {
   if (name == "name")
     cluster.name = value.as_string();
+  else if (name == "gpu")
+    cluster.gpu = value.as_bool();
   else if (name == "ops")
     cluster.ops = op_times(value);
   else if (name == "collectives")
@@ -207,7 +212,7 @@ Cluster cluster_of(const Json& json) {
       {"network_us", {&cluster.network_us, false, false, true}},
       {"score_passes", {&cluster.score_passes, false, false, true}},
       {"overlap", {&cluster.overlap, false, true, true}}};
-  std::vector<std::string> names{"collectives", "name", "ops"};
+  std::vector<std::string> names{"collectives", "gpu", "name", "ops"};
   for (const auto& [name, member] : members) names.push_back(name);
   as_usage([&] {
     for (const auto& [name, value] : json.members()) {

@@ -10,6 +10,7 @@
 // op from what it does, and how many times that what calls of so many gflop, gb and gexp took;
 // "collectives" [{"collective": "all_gather", "ranks": 8, "hosts": 1, "bytes": [...], "us": [...]}, ...],
 // by what a rank sends, in ascending order, of groups with as many ranks on as many hosts.
+// "gpu": false says that devices are CPUs, for whose kernels no scratch is planned.
 // memory_usable: the rest is for CUDA's context, NCCL's buffers, fragmentation and head room. host_gb_per_s,
 // host_memory_gb_per_s: of a device's link to its host, and of the host's memory: an optimizer on the host.
 // tflops are of the dtype that the model computes in; efficiencies the part of a data sheet's number
@@ -39,6 +40,7 @@ struct CollectiveTimes {
 
 struct Cluster {
   std::string name;
+  bool gpu = true;  // devices are GPUs: a plan counts the scratch of their kernels
   int64_t devices = 1, devices_per_host = 1;
   double memory_gib = 0;
   double tflops = 1, matmul_efficiency = 1;

@@ -56,7 +56,7 @@ class AbstractOptimizer final : public Optimizer {
 /// The second of two steps: the first does not know yet which parameters to gather ahead.
 void simulate(const LayoutCase& what, const TrainingLayout& layout, const SimulatedJob& job,
               StepClock& clock, LayoutRow& row) {
-  AbstractDevice device;
+  AbstractDevice device(job.is_gpu);
   const Device::Use use_device(device);
   const auto comm = abstract_comm(0, job.hosts, device, job.cost);
   const Mesh mesh(layout.mesh(), comm.get());
@@ -65,6 +65,10 @@ void simulate(const LayoutCase& what, const TrainingLayout& layout, const Simula
   MemoryMeter meter;
   const MemoryMeter::Use use_meter(meter);
   const StepClock::Use use_clock(clock);
+  const Buffer workspace = [&] {
+    const MemoryScope scope(MemoryKind::kScratch);
+    return device.memory().allocate(job.workspace);
+  }();
   const ModelAndOptimizer trained = what.make();
   if (offloads_masters(what.options)) trained.model->parameters().keep_masters_on_host();
   trained.model->parameters().allocate();

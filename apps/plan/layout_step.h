@@ -37,6 +37,8 @@ struct SimulatedJob {
   CollectiveCost cost = {};
   double network_cost = Sharding::kNetworkCost;  // of a byte between hosts, for the planner
   int64_t memory_bytes = 0;                      // of a device; 0: no limit
+  bool is_gpu = false;                           // whose kernels hold scratch, which counts
+  int64_t workspace = 0;                         // bytes that its matrix products hold
 };
 
 /// Only the memory and the collectives of an optimizer.

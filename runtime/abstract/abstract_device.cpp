@@ -1,5 +1,6 @@
 #include "runtime/abstract/abstract_device.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
@@ -36,6 +37,25 @@ struct DoesNothing {
   }
 };
 
+/// Of experts or of an MLP whose gradient is computed: the gradients of both halves of `h`.
+int64_t hidden_gradients(const View& h, const View& wi_1) {
+  return h.elements() * size_of(h.dtype) * (wi_1.absent() ? 1 : 2);
+}
+int64_t mlp_scratch(Views in) {
+  const View &x = in[0], &wi_0 = in[1];
+  return x.elements() / std::max<int64_t>(x.depth(), 1) * wi_0.depth() * size_of(x.dtype);
+}
+int64_t mlp_grad_scratch(Views in) { return hidden_gradients(in[4], in[2]); }
+int64_t experts_in_grad_scratch(Views in) { return hidden_gradients(in[4], in[3]); }
+
+template <int64_t (*bytes)(Views in)>
+void op_with_scratch(Views in, Views, const Attrs&, Stream) {
+  Device& device = Device::current();
+  device.counters().launch();
+  const MemoryScope scope(MemoryKind::kScratch);
+  device.memory().allocate(bytes(in));
+}
+
 AddressSpace& address_space() {
   static AddressSpace space;
   return space;
@@ -43,10 +63,18 @@ AddressSpace& address_space() {
 
 }  // namespace
 
-AbstractDevice::AbstractDevice()
+AbstractDevice::AbstractDevice(bool holds_scratch)
     : ops_(all_ops().size(),
            [](Views, Views, const Attrs&, Stream) { Device::current().counters().launch(); }),
-      memory_(address_space()) {}
+      memory_(address_space()) {
+  if (!holds_scratch) return;
+  for (size_t i = 0; i < ops_.size(); ++i) {
+    const Op* op = all_ops()[i];
+    if (op == &ops::table::mlp) ops_[i] = op_with_scratch<mlp_scratch>;
+    if (op == &ops::table::mlp_grad) ops_[i] = op_with_scratch<mlp_grad_scratch>;
+    if (op == &ops::table::experts_in_grad) ops_[i] = op_with_scratch<experts_in_grad_scratch>;
+  }
+}
 
 const GpuKernels& AbstractDevice::kernels() const {
   static constexpr DoesNothing kNothing;

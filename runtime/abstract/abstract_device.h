@@ -17,7 +17,8 @@ namespace quintet {
 
 class AbstractDevice final : public Device {
  public:
-  AbstractDevice();
+  /// `holds_scratch`: while ops run that keep a hidden layer on a GPU, so does this.
+  explicit AbstractDevice(bool holds_scratch = false);
   std::string kind() const override { return "abstract"; }
   bool memory_is_real() const override { return false; }
   std::string description() const override { return "no device: sizes only"; }

@@ -14,7 +14,7 @@ FOUR_TABLES = "2x2:a1p1,2x2:a1p2,2x2:a2p1,2x2:a2p2"
 MODEL = ["--model=t5_1_1_tiny", "--batch=8", "--inputs=16", "--targets=8"]
 SWITCH = ["flaxformer/t5x/configs/moe/models/switch_tiny.gin", "--gin.NUM_MODEL_PARTITIONS=1",
           "--gin.ACTIVATION_DTYPE='float32'", "--gin.MOE_TRUNCATED_DTYPE='float32'", *MODEL[1:]]
-CLUSTER = {"name": "4 devices", "devices": 4, "devices_per_host": 4, "memory_gib": 1, "tflops": 1,
+CLUSTER = {"name": "4 devices", "gpu": False, "devices": 4, "devices_per_host": 4, "memory_gib": 1, "tflops": 1,
            "memory_gb_per_s": 10, "link_gb_per_s": 1, "link_us": 5}
 
 
@@ -164,6 +164,13 @@ def test_layouts_that_cannot_run_are_listed_with_the_reason(folder):
     assert "'heads' of size 4" in refused["1x8:a1p1"] and "cannot run" in result.err, refused
     small = quintet("plan", cluster(folder, memory_gib=1e-4), *MODEL)
     assert not any(row["fits"] for row in rows(small.out).values()) and "no layout runs and fits" in small.err
+
+
+def test_kernels_of_a_gpu_hold_memory(folder):
+    plan = lambda gpu: rows(quintet("plan", cluster(folder, gpu=gpu), *MODEL, "--layouts=4x1:a1p1").out)["4x1:a1p1"]["peak_bytes"]
+    cpu, gpu = plan(False), plan(True)
+    assert cpu["scratch"] == 0 and 64 << 20 <= gpu["scratch"] < 66 << 20, (cpu, gpu)
+    assert "gpu: expected true or false" in quintet("plan", cluster(folder, gpu=1), *MODEL, expect=2).err
 
 
 def test_a_faster_cluster_is_faster_and_links_matter(folder):

@@ -49,7 +49,7 @@ def test_two_ranks_train_nearly_as_one(folder):
 def test_the_plan_counts_what_ranks_count(folder):
     layouts = ["--batch=4", "--inputs=4", "--targets=4", "--layouts=4x1:a1p1,2x2:a1p2"]
     plan = ["plan", f"--cluster={folder}/cluster.json"]
-    (folder / "cluster.json").write_text(json.dumps({"name": "4 devices", "devices": 4, "devices_per_host": 4, "memory_gib": 1, "tflops": 1,
+    (folder / "cluster.json").write_text(json.dumps({"name": "4 devices", "gpu": False, "devices": 4, "devices_per_host": 4, "memory_gib": 1, "tflops": 1,
                                                      "memory_gb_per_s": 10, "link_gb_per_s": 1, "link_us": 5}))
 
     def peaks(*arguments):

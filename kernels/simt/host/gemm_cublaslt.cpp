@@ -12,13 +12,13 @@
 #include "kernels/simt/host/autotuner.h"
 #include "kernels/simt/host/cublaslt.h"
 #include "kernels/simt/host/gemm.h"
+#include "kernels/simt/host/product_workspace.h"
 #include "kernels/simt/host/scratch.h"
 #include "runtime/base/check.h"
 
 namespace quintet::cuda::simt {
 namespace {
 
-constexpr int64_t kWorkspace = 64 << 20;
 constexpr int kProposals = 8;
 
 void check(cublasStatus_t status, const char* what, const Gemm& g) {
@@ -78,7 +78,7 @@ class Problem {
   std::vector<cublasLtMatmulAlgo_t> proposals(cublasLtHandle_t handle, const Gemm& g) const {
     cublasLtMatmulPreference_t preference;
     check(cublaslt().MatmulPreferenceCreate(&preference), "preference", g);
-    const size_t workspace = kWorkspace;
+    const size_t workspace = kProductWorkspace;
     cublaslt().MatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                             &workspace, sizeof workspace);
     for (const auto& [attribute, pointer] :
@@ -107,7 +107,7 @@ class Problem {
     cublasLtMatmulHeuristicResult_t result{};
     return cublaslt().MatmulAlgoCheck(handle, operation_, b_, a_, c_, c_, &algorithm, &result) ==
                CUBLAS_STATUS_SUCCESS &&
-           result.workspaceSize <= static_cast<size_t>(kWorkspace);
+           result.workspaceSize <= static_cast<size_t>(kProductWorkspace);
   }
   /// Of the next runs; they are part of what a run reads, not of the problem.
   void set_scales(const Float8Operands& operands) const {
@@ -120,7 +120,7 @@ class Problem {
                      void* workspace, cudaStream_t stream) const {
     const float beta = g.addend != nullptr ? 1.0f : 0.0f;
     return cublaslt().Matmul(handle, operation_, &g.alpha, g.b, b_, g.a, a_, &beta, addend_of(g),
-                             c_, g.c, c_, &algorithm, workspace, kWorkspace, stream);
+                             c_, g.c, c_, &algorithm, workspace, kProductWorkspace, stream);
   }
 
  private:
@@ -174,7 +174,7 @@ class Library {
                 "cuBLASLt does not start; check that the driver fits CUDA {}", CUDART_VERSION);
   }
   void run(const Gemm& g, cudaStream_t stream) {
-    const Scratch workspace(kWorkspace);
+    const Scratch workspace(kProductWorkspace);
     Plan& plan = find(g, workspace.data<void>(), stream);
     std::unique_lock lock(mutex_, std::defer_lock);
     if (g.fp8) {
