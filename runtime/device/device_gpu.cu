@@ -117,10 +117,11 @@ class Graph final : public Recording {
  public:
   Graph(Memory& memory, Stream, const std::function<void()>& work) : arena_(memory) {
     struct Recorder {
-      explicit Recorder(std::vector<simt::emulator::Work>& to) {
-        simt::emulator::set_recorder([&to](auto work) { to.push_back(std::move(work)); });
-      }
-      ~Recorder() { simt::emulator::set_recorder(nullptr); }
+      explicit Recorder(std::vector<simt::emulator::Work>& to)
+          : before(
+                simt::emulator::set_recorder([&to](auto one) { to.push_back(std::move(one)); })) {}
+      ~Recorder() { simt::emulator::set_recorder(std::move(before)); }
+      std::function<void(simt::emulator::Work)> before;
     };
     const Recorder recorder(work_);
     work();
@@ -128,10 +129,11 @@ class Graph final : public Recording {
   }
   void launch() override {
     Device::current().counters().launch();
-    const simt::emulator::DeviceMemoryAccess access;
-    for (const Memory::Block& block : arena_.blocks())
-      std::memset(block.pointer, 0xff, static_cast<size_t>(block.capacity));
-    simt::emulator::replay(work_);
+    simt::emulator::queue([this] {
+      for (const Memory::Block& block : arena_.blocks())
+        std::memset(block.pointer, 0xff, static_cast<size_t>(block.capacity));
+      simt::emulator::replay(work_);
+    });
   }
 
  private:

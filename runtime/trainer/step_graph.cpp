@@ -92,6 +92,8 @@ void StepGraph::record(const HostArrays& batch, Key key) {
   std::optional<std::string> refused;
   try {
     recorded->collectives = record_collectives();
+    if (!placement_) placement_ = place_blocks(blocks_);
+    const MemoryPlacement::Use use(*placement_);
     recorded->recording = Device::current().record([&] {
       const StepKeys::Recording keys(recorded->keys);
       const StepFeeds::Recording feeds(recorded->feeds);
@@ -117,7 +119,11 @@ std::vector<LossOutput> StepGraph::run(const HostArrays& batch, Key key) {
   if (shape != shape_) {  // a first step makes plans and shows whether there is a second
     recorded_.reset();
     shape_ = std::move(shape);
-    return run_now(batch, key);
+    placement_.reset();
+    MemoryTrace trace(Device::current().memory());
+    std::vector<LossOutput> losses = run_now(batch, key);
+    blocks_ = trace.close();
+    return losses;
   }
   if (recorded_ == nullptr) record(batch, key);
   if (recorded_ == nullptr) return run_now(batch, key);

@@ -12,8 +12,10 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "runtime/base/memory/placement.h"
 #include "runtime/tensor/parameters.h"
 #include "runtime/trainer/loss_output.h"
 
@@ -46,7 +48,9 @@ class StepGraph {
   Parameters& parameters_;
   Work work_;
   bool may_record_, launched_ = false;
-  std::string shape_;  // of the last step
+  std::string shape_;                         // of the last step
+  std::vector<BlockLife> blocks_;             // of the first step of this shape
+  std::optional<MemoryPlacement> placement_;  // of these, once a step was recorded
   std::unique_ptr<Recorded> recorded_;
 };
 

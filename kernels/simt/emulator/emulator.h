@@ -38,7 +38,7 @@ struct Work {
 };
 /// While set, launches and other work of the stream of this host thread are handed over instead of
 /// run (stand-in for graph capture).
-void set_recorder(std::function<void(Work)> recorder);
+std::function<void(Work)> set_recorder(std::function<void(Work)> recorder);
 bool is_recording();
 /// Does recorded work. A kernel launched early begins before the kernels before it: some of its blocks
 /// run up to wait_for_previous(), so that what they read or write too early shows.

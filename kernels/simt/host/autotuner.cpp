@@ -9,6 +9,7 @@
 #include "kernels/simt/host/cublaslt.h"
 #include "kernels/simt/host/variants.h"
 #include "runtime/base/files/cache_folder.h"
+#include "runtime/base/memory/placement.h"
 
 namespace quintet::cuda::simt {
 namespace {
@@ -62,6 +63,7 @@ bool Autotuner::may_measure(cudaStream_t stream) const {
 }
 
 size_t fastest_of(cudaStream_t stream, size_t count, const std::function<bool(size_t)>& run) {
+  const MemoryTrace::Pause pause;  // it is done once
   Event start, stop;
   size_t best = 0;
   float least = std::numeric_limits<float>::infinity();

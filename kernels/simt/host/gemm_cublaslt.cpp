@@ -15,6 +15,7 @@
 #include "kernels/simt/host/product_workspace.h"
 #include "kernels/simt/host/scratch.h"
 #include "runtime/base/check.h"
+#include "runtime/base/memory/placement.h"
 
 namespace quintet::cuda::simt {
 namespace {
@@ -219,6 +220,7 @@ class Library {
                                void* workspace, cudaStream_t stream) {
     if (proposals.size() == 1) return proposals[0];
     const int64_t rows = g.batch == 1 ? g.m : 0;
+    const MemoryTrace::Pause pause;
     const Scratch other((rows * (g.ldc != 0 ? g.ldc : g.n) +
                          (g.batch == 1 ? 0 : (g.batch - 1) * g.c_stride + g.m * g.n)) *
                         size_of(g.c_type));

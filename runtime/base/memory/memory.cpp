@@ -9,6 +9,7 @@
 #include "runtime/base/memory/huge_pages.h"
 #include "runtime/base/memory/memory_meter.h"
 #include "runtime/base/memory/out_of_memory.h"
+#include "runtime/base/memory/placement.h"
 
 extern "C" [[gnu::weak]] void __asan_init();  // there if a part of the program is instrumented
 
@@ -16,6 +17,8 @@ namespace quintet {
 namespace {
 
 constexpr int64_t kAlign = 64;
+// Of blocks that have places in one.
+constexpr int64_t kPlaceAlign = 256;
 // What the accounting calls blocks of an arena that nobody holds at the moment.
 constexpr auto kResting = static_cast<size_t>(MemoryKind::kActivations);
 
@@ -31,6 +34,10 @@ int64_t capacity_for(int64_t bytes) {
   return std::max<int64_t>((bytes + unit - 1) / unit * unit, kAlign);
 }
 
+int64_t place_for(int64_t bytes) {
+  return std::max((bytes + kPlaceAlign - 1) / kPlaceAlign * kPlaceAlign, kPlaceAlign);
+}
+
 class HostSource final : public MemorySource {
  public:
   void* allocate(int64_t bytes) override { return allocate_on_huge_pages(bytes); }
@@ -42,10 +49,12 @@ class HostSource final : public MemorySource {
 struct Release {
   MemoryKind kind;
   int64_t bytes;
-  std::shared_ptr<MemoryMeter::State> meter;                                // may be null
+  std::shared_ptr<MemoryMeter::State> meter;  // may be null
+  MemoryTrace::Block traced;
   std::function<void(MemoryKind from, std::optional<MemoryKind> to)> move;  // to nothing: back
 
   void operator()(std::byte*) const {
+    traced.end();
     if (meter != nullptr) meter->add(kind, -bytes);
     move(kind, std::nullopt);
   }
@@ -87,10 +96,82 @@ void Memory::change_source(const std::function<MemorySource*(MemorySource& befor
 }
 
 struct Memory::ArenaBlocks {
+  /// One block, whose parts are handed out where a placement says. It goes back with the last of them.
+  struct Region {
+    Memory& memory;
+    Block whole;
+    const MemoryPlacement& placement;      // as long as the arena is open
+    size_t next = 0;                       // of its places
+    std::map<int64_t, int64_t> held = {};  // from offsets to ends
+
+    Region(Memory& of, Block block, const MemoryPlacement& places)
+        : memory(of), whole(block), placement(places) {}
+    ~Region();
+    Region(const Region&) = delete;
+    Region& operator=(const Region&) = delete;
+    Block take(int64_t bytes);
+    void give_back(Block part, MemoryKind kind);
+  };
   std::thread::id owner = std::this_thread::get_id();
   FreeBlocks free;
   std::vector<Block> all;
+  std::shared_ptr<Region> region;  // null: nothing is placed
+
+  void reserve(Memory& memory, const MemoryPlacement& placement);
 };
+
+/// What is cached goes back before: work that is repeated in one block has no use for it.
+void Memory::ArenaBlocks::reserve(Memory& memory, const MemoryPlacement& placement) {
+  if (exact() || placement.bytes == 0) return;
+  Block whole = memory.take(memory.cached_, placement.bytes);
+  if (whole.pointer == nullptr) {
+    memory.release_cached();
+    whole = {static_cast<std::byte*>(memory.source_->allocate(placement.bytes)), placement.bytes};
+  }
+  if (whole.pointer == nullptr)
+    throw OutOfMemory(
+        fmt::format("out of memory on {} for work that is to be recorded: {} bytes "
+                    "wanted, in use: {}",
+                    memory.source_->name(), placement.bytes, memory.accounting()));
+  const std::lock_guard lock(memory.mutex_);
+  region = std::make_shared<Region>(memory, whole, placement);
+  all.push_back(whole);
+  memory.used_ += whole.capacity;
+  memory.by_kind_[kResting] += whole.capacity;
+  memory.peak_ = std::max(memory.peak_, memory.used_);
+}
+
+Memory::ArenaBlocks::Region::~Region() {
+  const std::lock_guard lock(memory.mutex_);
+  memory.used_ -= whole.capacity;
+  memory.by_kind_[kResting] -= whole.capacity;
+  memory.cached_.emplace(whole.capacity, whole.pointer);
+}
+
+/// None where the work takes another way than when it was traced, or holds what should have come back.
+Memory::Block Memory::ArenaBlocks::Region::take(int64_t bytes) {
+  constexpr size_t kMostSkipped = 64;
+  const std::lock_guard lock(memory.mutex_);
+  const auto& places = placement.places;
+  const int64_t size = place_for(bytes);
+  const size_t end = std::min(next + kMostSkipped, places.size());
+  size_t at = next;
+  while (at < end && places[at].bytes != size) ++at;
+  if (at == end) return {};
+  next = at + 1;
+  const int64_t offset = places[at].offset;
+  const auto above = held.lower_bound(offset + size);
+  if (above != held.begin() && std::prev(above)->second > offset) return {};
+  held.emplace_hint(above, offset, offset + size);
+  return {whole.pointer + offset, size};
+}
+
+void Memory::ArenaBlocks::Region::give_back(Block part, MemoryKind kind) {
+  const std::lock_guard lock(memory.mutex_);
+  memory.by_kind_[static_cast<size_t>(kind)] -= part.capacity;
+  memory.by_kind_[kResting] += part.capacity;
+  held.erase(part.pointer - whole.pointer);
+}
 
 Buffer Memory::allocate(int64_t bytes) {
   QT_ASSERT(bytes >= 0);
@@ -98,7 +179,10 @@ Buffer Memory::allocate(int64_t bytes) {
   const ExecutionContext& context = ExecutionContext::current();
   const MemoryKind kind = context.memory_kind;
   const auto [arena, is_recording] = open_arena();
-  Block block = arena != nullptr ? take(arena->free, capacity) : Block{};
+  std::shared_ptr<ArenaBlocks::Region> region = arena != nullptr ? arena->region : nullptr;
+  Block block = region != nullptr ? region->take(bytes) : Block{};
+  if (block.pointer == nullptr) region = nullptr;
+  if (arena != nullptr && region == nullptr) block = take(arena->free, capacity);
   const bool of_arena = block.pointer != nullptr;
   if (!of_arena) block = take(cached_, capacity);
   if (block.pointer == nullptr) {
@@ -126,14 +210,16 @@ Buffer Memory::allocate(int64_t bytes) {
   }
   const auto meter = context.meter != nullptr ? context.meter->state() : nullptr;
   if (meter != nullptr) meter->add(kind, bytes);
-  const auto move = [this, block, home = std::weak_ptr<ArenaBlocks>(arena)](
+  const auto move = [this, block, region, home = std::weak_ptr<ArenaBlocks>(arena)](
                         MemoryKind from, std::optional<MemoryKind> to) {
-    if (!to) return give_back(block, from, home);
+    if (!to)
+      return region != nullptr ? region->give_back(block, from) : give_back(block, from, home);
     const std::lock_guard lock(mutex_);
     by_kind_[static_cast<size_t>(from)] -= block.capacity;
     by_kind_[static_cast<size_t>(*to)] += block.capacity;
   };
-  return Buffer(block.pointer, Release{kind, bytes, meter, move});
+  return Buffer(block.pointer,
+                Release{kind, bytes, meter, MemoryTrace::begin(*this, place_for(bytes)), move});
 }
 
 /// The calling thread's, and whether there is any.
@@ -169,6 +255,8 @@ void Memory::give_back(Block block, MemoryKind kind, const std::weak_ptr<ArenaBl
 
 MemoryArena::MemoryArena(Memory& memory)
     : memory_(memory), blocks_(std::make_shared<Memory::ArenaBlocks>()) {
+  if (const MemoryPlacement* placement = MemoryPlacement::current())
+    blocks_->reserve(memory, *placement);
   const std::lock_guard lock(memory.mutex_);
   QT_ASSERT(memory.arena_ == nullptr);
   memory.arena_ = blocks_;
@@ -177,6 +265,7 @@ MemoryArena::MemoryArena(Memory& memory)
 MemoryArena::~MemoryArena() {
   close();
   Memory::FreeBlocks free;
+  const std::shared_ptr<Memory::ArenaBlocks::Region> region = std::move(blocks_->region);
   {
     const std::lock_guard lock(memory_.mutex_);
     free = std::move(blocks_->free);

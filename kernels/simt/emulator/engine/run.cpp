@@ -37,7 +37,9 @@ void (*queue_elsewhere)(Stream, std::function<void()>) = nullptr;
 }  // namespace
 
 void set_sm(int sm) { pretended = Device{sm, 4, size_t{sm >= 90 ? 227u : 163u} << 10}; }
-void set_recorder(std::function<void(Work)> r) { recorder = std::move(r); }
+std::function<void(Work)> set_recorder(std::function<void(Work)> r) {
+  return std::exchange(recorder, std::move(r));
+}
 bool is_recording() { return recorder != nullptr; }
 void set_other_streams(void (*queue)(Stream, std::function<void()>)) { queue_elsewhere = queue; }
 
