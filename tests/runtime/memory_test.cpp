@@ -183,14 +183,14 @@ TEST(MemoryPlacement, KeepsBlocksOfOneTimeApart) {
 /// A small training step: activations of growing size that go back in reverse order, each for a gradient that stays.
 std::vector<Buffer> step_of(Memory& memory) {
   std::vector<Buffer> activations, gradients;
-  for (int64_t layer = 1; layer <= 8; ++layer) {
+  for (int64_t layer = 1; layer <= 12; ++layer) {
     memory.allocate(layer * 3000);  // scratch
-    activations.push_back(memory.allocate(layer * 10000));
+    activations.push_back(memory.allocate(layer * 12000));
   }
   while (!activations.empty()) {
     const auto layer = std::ssize(activations);
-    const Buffer passing = memory.allocate(layer * 7000);
-    gradients.push_back(memory.allocate(layer * 5000));
+    const Buffer passing = memory.allocate(layer * 20000);
+    gradients.push_back(memory.allocate(layer * 11000));
     activations.pop_back();
   }
   return gradients;
@@ -203,7 +203,7 @@ TEST(MemoryPlacement, NeedsWhatIsHeldAtOnce) {
   Memory().allocate(1 << 20);  // another's
   const std::vector<BlockLife> blocks = trace.close();
   memory.allocate(1 << 20);  // later
-  EXPECT_EQ(blocks.size(), 32u);
+  EXPECT_EQ(blocks.size(), 48u);
   const MemoryPlacement placement = place_blocks(blocks);
   expect_apart(blocks, placement);
   EXPECT_EQ(placement.bytes, most_held(blocks));
