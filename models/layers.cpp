@@ -1,5 +1,6 @@
 #include "models/layers.h"
 
+#include <algorithm>
 #include <cmath>
 #include <regex>
 
@@ -129,6 +130,9 @@ Tensors dense(const Tensor& x, const std::vector<Param>& kernels, const Context&
     const Tensors w(kernels.begin(), kernels.end());
     return ops::matmul_fp8(x, w, fp8->scaling, fp8->layer, fp8->gradient_format);
   }
+  const auto is_plain = [&x](const Param& w) { return !w.info().low_rank && !is_narrow(x, w); };
+  if (std::ranges::all_of(kernels, is_plain))
+    return ops::matmul(x, Tensors(kernels.begin(), kernels.end()));
   Tensors y;
   for (const Param& kernel : kernels) y.push_back(dense(x, kernel, context));
   return y;

@@ -1,6 +1,7 @@
 #include "kernels/cpu/addend.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/operands.h"
+#include "kernels/matmul/each_product.h"
 #include "kernels/matmul/matmul.h"
 
 namespace quintet {
@@ -34,6 +35,16 @@ void matmul_grad_w_cpu(Views in, Views out, const Attrs&, Stream) {
       {.m = k, .n = n, .k = rows, .transpose_a = true, .beta = cpu::copy_addend(in, 2, out, 0)},
       cpu::f32(x, "matmul_grad_w", "x"), k, cpu::f32(dy, "matmul_grad_w", "dy"), n,
       cpu::f32(dw, "matmul_grad_w", "dw"), n);
+}
+
+void batched_matmul_cpu(Views in, Views out, const Attrs& attrs, Stream stream) {
+  each_y(matmul_cpu, in, out, attrs, stream);
+}
+void batched_matmul_grad_x_cpu(Views in, Views out, const Attrs& attrs, Stream stream) {
+  each_dx(matmul_t_cpu, in, out, attrs, stream);
+}
+void batched_matmul_grad_w_cpu(Views in, Views out, const Attrs& attrs, Stream stream) {
+  each_dw(matmul_grad_w_cpu, in, out, attrs, stream);
 }
 
 }  // namespace quintet

@@ -41,21 +41,47 @@ void launch(const Op& op, const Tensors& inputs, const Tensors& outputs, const A
 }
 
 /// A result, in the place of `addend` if that is nobody else's. `addend` is taken, but for one of another layout or dtype.
-Tensor new_result(const ResultShape& shape, const Layout& layout, Tensor& addend, Tensor& taken) {
+Tensor new_result(const ResultShape& shape, const Layout& layout, Tensor& addend, Tensor& taken,
+                  Buffer memory = nullptr) {
   QT_ASSERT(addend.absent() || addend.global_slice().sizes == shape.global_slice.sizes);
   if (addend && addend.layout() == layout && addend.spec().dtype == shape.spec.dtype)
     taken = std::exchange(addend, {});
   if (taken && taken.unique()) return taken;
-  return Tensor(shape.spec, layout, shape.global_slice);
+  return Tensor(shape.spec, layout, shape.global_slice, std::move(memory));
+}
+
+/// Of results that lie side by side, `|` in ops.def; nullptr: of one that does not.
+std::vector<Buffer> side_by_side(const Op& op, const std::vector<ResultShape>& shapes,
+                                 const OutputMask& make, const Tensors& addends) {
+  std::vector<Buffer> memory(shapes.size());
+  Device& device = Device::current();
+  if (device.is_cpu()) return memory;
+  const auto bytes = [&](size_t i) {
+    const DType dtype = shapes[i].spec.dtype;
+    if (!make[i] || (addends[i] && addends[i].spec().dtype == dtype)) return int64_t{-1};
+    int64_t product = size_of(dtype);
+    for (const int64_t size : shapes[i].global_slice.sizes) product *= size;
+    return product;
+  };
+  for (size_t i = 0, end = 1; i < shapes.size(); i = end) {
+    for (end = i + 1; end < shapes.size() && op.rule.outputs[end].beside && bytes(i) >= 0 &&
+                      bytes(end) == bytes(i);)
+      ++end;
+    if (end - i > 1)
+      std::ranges::move(device.memory().allocate_side_by_side(bytes(i), end - i),
+                        memory.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  return memory;
 }
 
 Tensors run_unsharded(const Op& op, const Tensors& inputs, const std::vector<ResultShape>& shapes,
                       const Attrs& attrs, const OutputMask& make, Tensors& addends) {
   Tensors outputs, taken(shapes.size());
+  std::vector<Buffer> memory = side_by_side(op, shapes, make, addends);
   for (size_t i = 0; i < shapes.size(); ++i)
     outputs.push_back(make[i]
                           ? new_result(shapes[i], Layout::replicated(shapes[i].spec.axes.size()),
-                                       addends[i], taken[i])
+                                       addends[i], taken[i], std::move(memory[i]))
                           : Tensor());
   launch(op, inputs, outputs, attrs, taken);
   return outputs;

@@ -332,7 +332,7 @@ void gather_ahead() {
 }
 
 bool KeptProducts::holds(const Op& op) {
-  for (const std::string_view name : {"matmul", "matmul_t", "matmul_fp8", "mlp"})
+  for (const std::string_view name : {"matmul", "matmul_t", "batched_matmul", "matmul_fp8", "mlp"})
     if (op.name == name) return true;
   return false;
 }

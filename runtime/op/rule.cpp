@@ -81,11 +81,12 @@ class Parser {
        : c == '~' ? term.statistics
        : c == '^' ? term.per_block
                   : term.fixed) = true;
-    } else if (c == '*' || c == '+' || c == '?' || c == '&' || c == '\'' || c == '#') {
+    } else if (c == '*' || c == '+' || c == '?' || c == '&' || c == '|' || c == '\'' || c == '#') {
       (c == '*'    ? operand.parameter
        : c == '+'  ? operand.again
        : c == '?'  ? operand.optional
        : c == '&'  ? operand.adds
+       : c == '|'  ? operand.beside
        : c == '\'' ? operand.float32
                    : operand.int32) = true;
     } else if (std::islower(static_cast<unsigned char>(c)) != 0) {
@@ -232,7 +233,11 @@ Rule Rule::parse(std::string_view op, std::string_view text) {
             {}};
   if (with < text.size()) rule.sizes = Parser(op, text.substr(with + kWith.size())).sizes();
   for (const RuleOperand& operand : rule.inputs)
-    if (operand.adds) throw Bug(fmt::format("rule of op {}: '&' is a result's mark", op));
+    if (operand.adds || operand.beside)
+      throw Bug(
+          fmt::format("rule of op {}: '{}' is a result's mark", op, operand.adds ? '&' : '|'));
+  if (rule.outputs.front().beside)
+    throw Bug(fmt::format("rule of op {}: no result is before the first, which has '|'", op));
   check_sizes(op, rule);
   return rule;
 }

@@ -28,6 +28,7 @@ struct RuleOperand {
   bool parameter = false;  // resharded to where activations are
   bool again = false;      // where it is resharded, the gradient wants it likewise
   bool adds = false;       // a result's: an operand more may say what it is added to
+  bool beside = false;     // a result's: lies beside the one before it in memory
   std::vector<RuleTerm> terms;
 };
 

@@ -21,6 +21,9 @@ namespace quintet::ops {
 
 /// x [..., k] times w [k, n] -> [..., n].
 Tensor matmul(const Tensor& x, const Tensor& w);
+/// x [..., k] times each of `w`, of [k, n] that may differ in n -> as many [..., n]. On a GPU alone, up to three of one
+/// size that follow each other are one call.
+Tensors matmul(const Tensor& x, const Tensors& w);
 /// x [..., k] times w transposed, w [n, k] -> [..., n].
 Tensor matmul_t(const Tensor& x, const Tensor& w);
 

@@ -17,14 +17,21 @@ bool has_copy(const ParamInfo& info) {
          axes.back().name != axis::kUnmodeled;
 }
 
+/// A float32 master of what the network reads in another dtype.
+bool is_copied(const ParamInfo& info) {
+  return has_copy(info) && info.value && info.spec.dtype == DType::f32;
+}
+
 /// A collective takes longer to begin than this many bytes take to travel.
 constexpr int64_t kSmallBytes = 64 << 10;
 
 /// Memory for this rank's part of a parameter: as the rules place it, but a small vector, a norm's scale
-/// or a bias, is whole on every rank; gathering it would cost a collective for each use.
-Tensor memory_for(const std::string& name, const Spec& spec) {
+/// or a bias, is whole on every rank; gathering it would cost a collective for each use. Without ranks in `memory`, if
+/// it is given.
+Tensor memory_for(const std::string& name, const Spec& spec, Buffer memory = nullptr) {
   const Sharding* sharding = ExecutionContext::current().sharding;
-  if (sharding == nullptr) return Tensor(spec);
+  if (sharding == nullptr)
+    return Tensor(spec, Layout::replicated(spec.axes.size()), full_slice(spec), std::move(memory));
   const bool is_small =
       spec.axes.size() == 1 && spec.elements() * size_of(spec.dtype) <= kSmallBytes;
   const Layout layout = is_small ? Layout::replicated(1) : sharding->place(spec);
@@ -81,10 +88,29 @@ ParamInfo& Parameters::declare(std::string name, Axes axes, Initializer initiali
   return all_.back();
 }
 
-Tensor Parameters::memory_for_master(const ParamInfo& info) const {
+/// Memory for what products of a GPU read, of matrices of one size that follow each other, as attention's query, key and
+/// value: side by side, so that one product multiplies by all of them (kernels/matmul). nullptr: for any other.
+std::vector<Buffer> Parameters::side_by_side(DType dtype, bool (*wanted)(const ParamInfo&)) const {
+  std::vector<Buffer> memory(all_.size());
+  Device& device = Device::current();
+  if (device.is_cpu() || ExecutionContext::current().sharding != nullptr) return memory;
+  for (size_t i = 0, end = 1; i < all_.size(); i = end) {
+    const Spec& spec = all_[i].spec;
+    for (end = i + 1; end < all_.size() && spec.axes.size() == 2 && all_[end].spec == spec &&
+                      wanted(all_[i]) && wanted(all_[end]);)
+      ++end;
+    if (end - i > 1)
+      std::ranges::move(
+          device.memory().allocate_side_by_side(spec.elements() * size_of(dtype), end - i),
+          memory.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  return memory;
+}
+
+Tensor Parameters::memory_for_master(const ParamInfo& info, Buffer memory) const {
   Device& device = Device::current();
   if (!masters_on_host_ || info.frozen || !has_copy(info) || compute_dtype_ == DType::f32)
-    return memory_for(info.name, info.spec);
+    return memory_for(info.name, info.spec, std::move(memory));
   const MemoryMeter::Use unmetered(nullptr);  // a meter counts the device's
   const Device::Use on_cpu(device.memory_is_real() ? Device::cpu() : device);
   return memory_for(info.name, info.spec);
@@ -107,8 +133,13 @@ void Parameters::keep_masters_on_host() {
 
 void Parameters::allocate() {
   const MemoryScope scope(MemoryKind::kParameters);
-  for (ParamInfo& info : all_) {
-    info.value = memory_for_master(info);
+  std::vector<Buffer> memory(all_.size());
+  if (compute_dtype_ == DType::f32)
+    memory = side_by_side(DType::f32,
+                          [](const ParamInfo& info) { return info.spec.dtype == DType::f32; });
+  for (size_t i = 0; i < all_.size(); ++i) {
+    ParamInfo& info = all_[i];
+    info.value = memory_for_master(info, std::move(memory[i]));
     info.value.set_needs_grad(!info.frozen);
     if (size_of(info.spec.dtype) > 1) continue;
     const Spec columns{{info.spec.axes.back()}, DType::f32};
@@ -142,11 +173,15 @@ void Parameters::refresh() {
   const MemoryScope scope(MemoryKind::kParameters);
   Device& device = Device::current();
   std::vector<View> from, to;
-  for (ParamInfo& info : all_) {
-    if (!has_copy(info) || info.value.absent() || info.spec.dtype != DType::f32) continue;
+  auto memory = side_by_side(compute_dtype_, [](const ParamInfo& info) {
+    return is_copied(info) && info.compute.absent();
+  });
+  for (size_t i = 0; i < all_.size(); ++i) {
+    ParamInfo& info = all_[i];
+    if (!is_copied(info)) continue;
     if (!info.compute) {
       const Spec spec{info.spec.axes, compute_dtype_};
-      info.compute = memory_for(info.name, spec);
+      info.compute = memory_for(info.name, spec, std::move(memory[i]));
       info.compute.set_needs_grad(!info.frozen);
     }
     if (info.value.device().is_cpu() && !device.is_cpu()) {

@@ -85,7 +85,8 @@ class Parameters {
   std::vector<const ParamInfo*> of_base() const;
 
  private:
-  Tensor memory_for_master(const ParamInfo& info) const;
+  Tensor memory_for_master(const ParamInfo& info, Buffer memory = nullptr) const;
+  std::vector<Buffer> side_by_side(DType dtype, bool (*wanted)(const ParamInfo&)) const;
 
   DType compute_dtype_ = DType::f32;
   bool masters_on_host_ = false;

@@ -6,7 +6,8 @@
 
 namespace quintet {
 
-Tensor::Tensor(Spec spec, Layout layout, Block global_slice) : impl_(std::make_shared<Impl>()) {
+Tensor::Tensor(Spec spec, Layout layout, Block global_slice, Buffer memory)
+    : impl_(std::make_shared<Impl>()) {
   QT_ASSERT(spec.axes.size() == global_slice.sizes.size() && spec.axes.size() <= kMaxRank);
   Block block = layout.sharded() ? ExecutionContext::current().sharding->block("array", spec,
                                                                                layout, global_slice)
@@ -14,7 +15,9 @@ Tensor::Tensor(Spec spec, Layout layout, Block global_slice) : impl_(std::make_s
   int64_t elements = 1;
   for (int64_t s : block.sizes) elements *= s;
   impl_->device = &Device::current();
-  impl_->buffer = impl_->device->memory().allocate(elements * size_of(spec.dtype));
+  impl_->buffer = memory != nullptr
+                      ? std::move(memory)
+                      : impl_->device->memory().allocate(elements * size_of(spec.dtype));
   impl_->spec = std::move(spec);
   impl_->layout = std::move(layout);
   impl_->global_slice = std::move(global_slice);

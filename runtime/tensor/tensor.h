@@ -23,8 +23,8 @@ class Tensor {
   /// An absent operand.
   Tensor() = default;
   /// Uninitialised storage for this rank's part of `global_slice`, a range of the array that `layout`
-  /// shards.
-  Tensor(Spec spec, Layout layout, Block global_slice);
+  /// shards; in `memory`, which has that size, if it is given.
+  Tensor(Spec spec, Layout layout, Block global_slice, Buffer memory = nullptr);
   /// Uninitialised and unsharded.
   explicit Tensor(Spec spec);
   /// A scalar whose value the host knows: item() does not wait for the device.

@@ -41,6 +41,31 @@ std::string products() {
   return what_ran();
 }
 
+/// a [2, 3] times three b [3, 2], which lie 8 numbers apart, added to c, which lie 5 apart.
+std::string products_of_one() {
+  const float a[] = {1, 2, 3, 4, 5, 6};
+  std::vector<float> b(3 * 8, -100), c(3 * 5, 0.5f);
+  for (size_t i = 0; i < 3; ++i)
+    for (size_t k = 0; k < 6; ++k) b[8 * i + k] = static_cast<float>(i * k);
+  for (int time = 0; time < 2; ++time)
+    cuda::simt::gemm({}, {.m = 2,
+                          .n = 2,
+                          .k = 3,
+                          .a = a,
+                          .b = b.data(),
+                          .c = c.data(),
+                          .addend = c.data(),
+                          .batch = 3,
+                          .b_stride = 8,
+                          .c_stride = 5});
+  for (size_t i = 0; i < 3; ++i)
+    for (size_t at = 0; at < 5; ++at) {
+      const float product[] = {16, 22, 34, 49, 0};  // a times rows 0 1, 2 3, 4 5; nothing between
+      if (c[5 * i + at] != 0.5f + 2 * static_cast<float>(i) * product[at]) return "a wrong product";
+    }
+  return "right";
+}
+
 /// Two products in 8 bits of one form and scales of their own, twice, and one with the formats of gradients.
 std::string fp8_products() {
   alignas(16) const uint8_t a[16] = {0x38, 0x40}, b[16 * 16] = {0x38, 0x38};  // 1, 2; 1, 1
@@ -158,6 +183,10 @@ constexpr const char* kMeasuredOnce =
 
 TEST_F(Algorithms, ProductsIn8BitsHaveTheScalesOfTheirCall) {
   EXPECT_EQ(in_process({}, fp8_products).ran, "right");
+}
+
+TEST_F(Algorithms, AreForABatchThatSharesAnOperandAndAddsInPlace) {
+  EXPECT_EQ(in_process({.fastest = 1}, products_of_one).ran, "right");
 }
 
 TEST_F(Algorithms, AreMeasuredOnceAndKept) {

@@ -79,10 +79,74 @@ void add_cases(std::vector<OpCase>& cases, const Shape& leading, int64_t k, int6
   cases.push_back(c);
 }
 
+void batched_oracle(const Arrays& in, Arrays& out, const Attrs& attrs) {
+  for (size_t i = 0; i < out.size(); ++i) {
+    Arrays y{out[i]};
+    if (!out[i].absent) matmul_oracle({in[0], in[1 + i]}, y, attrs);
+    out[i] = y[0];
+  }
+}
+
+void batched_grad_x_oracle(const Arrays& in, Arrays& out, const Attrs& attrs) {
+  Arrays dx = out;
+  for (double& sum : out[0].values) sum = 0;
+  for (size_t i = 0; i < 3; ++i) {
+    if (in[i].absent) continue;
+    matmul_t_oracle({in[3 + i], in[i]}, dx, attrs);
+    for (int64_t at = 0; at < std::ssize(dx[0].values); ++at) out[0][at] += dx[0][at];
+  }
+}
+
+void batched_grad_w_oracle(const Arrays& in, Arrays& out, const Attrs& attrs) {
+  for (size_t i = 0; i < out.size(); ++i) {
+    Arrays dw{out[i]};
+    if (!out[i].absent) grad_w_oracle({in[0], in[1 + i]}, dw, attrs);
+    out[i] = dw[0];
+  }
+}
+
+void add_batched_cases(std::vector<OpCase>& cases, int64_t rows, int64_t k, int64_t n, int count) {
+  const std::string shape = fmt::format("{}x{}x{}x{}", count, rows, n, k);
+  const Operand x = normal({rows, k}), w = normal({k, n}), dy = normal({rows, n});
+  const bool is_third = count == 3;
+  const auto operand = [&](const Operand& third) { return is_third ? third : no_operand(); };
+  OpCase c{.name = "batched_matmul/" + shape, .kernel = batched_matmul_cpu};
+  c.inputs = {x, w, w, operand(w)};
+  c.outputs = {result({rows, n}), result({rows, n}), is_third ? result({rows, n}) : no_result()};
+  c.oracle = batched_oracle;
+  const Source third = is_third ? cotangent(2) : none();
+  c.grads = {{batched_matmul_grad_x_cpu,
+              {input(1), input(2), input(3), cotangent(0), cotangent(1), third},
+              {0}},
+             {batched_matmul_grad_w_cpu,
+              {input(0), cotangent(0), cotangent(1), third},
+              {1, 2, is_third ? 3 : -1}}};
+  cases.push_back(c);
+  c.grads = {};
+  c.name = "batched_matmul_grad_x/" + shape;
+  c.kernel = batched_matmul_grad_x_cpu;
+  c.inputs = {w, w, operand(w), dy, dy, operand(dy)};
+  c.outputs = {result({rows, k})};
+  c.oracle = batched_grad_x_oracle;
+  c.adds = {0};
+  cases.push_back(c);
+  c.name = "batched_matmul_grad_w/" + shape;
+  c.kernel = batched_matmul_grad_w_cpu;
+  c.inputs = {x, dy, dy, operand(dy)};
+  c.outputs = {result({k, n}), result({k, n}), is_third ? result({k, n}) : no_result()};
+  c.oracle = batched_grad_w_oracle;
+  c.adds = {0, 1, 2};
+  cases.push_back(c);
+}
+
 }  // namespace
 
 std::vector<OpCase> matmul_cases() {
   std::vector<OpCase> cases;
+  add_batched_cases(cases, 6, 5, 7, 3);
+  add_batched_cases(cases, 33, 17, 24, 2);
+  add_batched_cases(cases, 0, 5, 3, 3);  // no rows: empty results, zero gradients
+  add_batched_cases(cases, 4, 0, 3, 3);
   add_cases(cases, {2, 3}, 5, 7);
   add_cases(cases, {}, 4, 3);  // a single vector, no leading axes
   add_cases(cases, {1}, 1, 1);

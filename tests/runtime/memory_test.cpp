@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <random>
 #include <thread>
 
 #include "runtime/base/check.h"
+#include "runtime/base/memory/memory_meter.h"
 #include "runtime/base/memory/placement.h"
 
 namespace quintet {
@@ -43,6 +45,29 @@ TEST(Memory, NeverHandsOutABlockInUse) {
   const Buffer a = memory.allocate(4096), b = memory.allocate(4096);
   EXPECT_NE(a.get(), b.get());
   EXPECT_EQ(reinterpret_cast<uintptr_t>(a.get()) % 64, 0u);
+}
+
+TEST(Memory, BlocksSideBySideAreOneUntilNobodyHoldsAny) {
+  Memory memory;
+  MemoryMeter meter;
+  {
+    std::optional<MemoryMeter::Use> use(std::in_place, meter);
+    std::vector<Buffer> blocks = memory.allocate_side_by_side(1000, 3);
+    use.reset();
+    ASSERT_EQ(blocks.size(), 3u);
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      EXPECT_EQ(blocks[i].get(), blocks[0].get() + i * 1024);
+      EXPECT_EQ(blocks[i].use_count(), 1);
+    }
+    const int64_t used = memory.used_bytes();
+    EXPECT_GE(used, 3048);
+    count_as(blocks[1], MemoryKind::kGradients);
+    EXPECT_EQ(meter.used()[static_cast<size_t>(MemoryKind::kGradients)], 3048);
+    blocks.erase(blocks.begin(), blocks.begin() + 2);
+    EXPECT_EQ(memory.used_bytes(), used);
+  }
+  EXPECT_EQ(memory.used_bytes(), 0);
+  EXPECT_EQ(MemoryMeter::sum(meter.used()), 0);
 }
 
 TEST(Memory, SaysHowMuchWasWantedWhenThereIsNoMore) {

@@ -58,8 +58,9 @@ TEST(Rule, RefusesOperandsThatDoNotFitNamingBoth) {
 }
 
 TEST(Rule, RefusesTextThatIsNoRule) {
-  for (const char* text : {"x: ab, y: bc", "x: a$ -> y: a", "x: (ab -> y: a", "ab -> y: a",
-                           "x: a -> y: a with heads", "x: a -> y: a with h = heads k"})
+  for (const char* text :
+       {"x: ab, y: bc", "x: a$ -> y: a", "x: (ab -> y: a", "ab -> y: a", "x: a -> y: a with heads",
+        "x: a -> y: a with h = heads k", "x: a| -> y: a", "x: a -> y: a|", "x: a& -> y: a"})
     EXPECT_THROW(Rule::parse("op", text), Bug) << text;
 }
 

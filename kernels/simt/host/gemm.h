@@ -41,7 +41,7 @@ struct Gemm {
   const void* addend =
       nullptr;  // of c's dtype and strides, c itself or apart; nullptr: nothing is added
   int64_t lda = 0, ldb = 0, ldc = 0;  // elements between rows; 0: dense
-  // `batch` problems, each operand advancing by its stride in elements.
+  // `batch` problems, each operand advancing by its stride in elements, c's addend as c; all share one of stride 0.
   int64_t batch = 1, a_stride = 0, b_stride = 0, c_stride = 0;
   std::optional<Float8Operands> fp8 = {};  // then `type` means nothing, and b_transposed is set
 };

@@ -60,11 +60,18 @@ struct Release {
   }
 };
 
+/// Lets go of one of several blocks that lie side by side.
+struct ReleasePart {
+  Buffer whole;
+  void operator()(std::byte*) const {}
+};
+
 double gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
 }  // namespace
 
 void count_as(const Buffer& block, MemoryKind kind) {
+  if (const auto* part = std::get_deleter<ReleasePart>(block)) return count_as(part->whole, kind);
   auto* release = std::get_deleter<Release>(block);
   if (release == nullptr || release->kind == kind) return;
   if (release->meter != nullptr) release->meter->move(release->kind, kind, release->bytes);
@@ -220,6 +227,16 @@ Buffer Memory::allocate(int64_t bytes) {
   };
   return Buffer(block.pointer,
                 Release{kind, bytes, meter, MemoryTrace::begin(*this, place_for(bytes)), move});
+}
+
+std::vector<Buffer> Memory::allocate_side_by_side(int64_t bytes, size_t count) {
+  QT_ASSERT(count > 0);
+  const int64_t stride = side_by_side_stride(bytes);
+  const Buffer whole = allocate(static_cast<int64_t>(count - 1) * stride + bytes);
+  std::vector<Buffer> parts;
+  for (size_t i = 0; i < count; ++i)
+    parts.emplace_back(whole.get() + static_cast<int64_t>(i) * stride, ReleasePart{whole});
+  return parts;
 }
 
 /// The calling thread's, and whether there is any.

@@ -25,6 +25,9 @@ namespace quintet {
 /// A block of memory; goes back to the allocator when its last owner lets go.
 using Buffer = std::shared_ptr<std::byte>;
 
+/// From one of several blocks of `bytes` to the next, where they lie side by side: the alignment of each is a GPU's.
+constexpr int64_t side_by_side_stride(int64_t bytes) { return (bytes + 255) / 256 * 256; }
+
 /// What a block holds, for the accounting that an out-of-memory error prints.
 enum class MemoryKind { kActivations, kParameters, kGradients, kOptimizer, kScratch };
 inline constexpr int kMemoryKinds = 5;
@@ -57,6 +60,8 @@ class Memory {
   /// tries again, but not while an arena is open: a GPU that records can free nothing. Then throws
   /// OutOfMemory naming bytes wanted and in use, by kind.
   Buffer allocate(int64_t bytes);
+  /// `count` blocks at distances of side_by_side_stride(bytes). Their memory comes back when nobody holds any of them.
+  std::vector<Buffer> allocate_side_by_side(int64_t bytes, size_t count);
 
   /// Further blocks come from what `make` makes of the source so far, which also takes that one's blocks back.
   void change_source(const std::function<MemorySource*(MemorySource& before)>& make);
