@@ -166,6 +166,25 @@ TEST_F(BatchedMatmul, GivesZerosForWhatNobodyUsed) {
   for (const std::byte byte : got.bytes[2]) ASSERT_EQ(byte, std::byte{0});
 }
 
+TEST_F(BatchedMatmul, AddsToWhatLiesElsewhere) {
+  const Layers layers(DType::f32, {kEmbed, kEmbed});
+  layers.together(2);  // whose gradients are those of two passes
+  const Tensor &w = layers.w[0], before = w.grad(), other = layers.w[1].grad();
+  const auto memory = Device::current().memory().allocate_side_by_side(w.bytes(), 2);
+  Tensors dw;
+  for (const Buffer& place : memory) dw.emplace_back(w.spec(), w.layout(), w.global_slice(), place);
+  Tensor elsewhere(w.spec());
+  elsewhere.set(other.to_host());
+  kernel_of(ops::table::batched_matmul_grad_w, device())(
+      std::array{layers.x.local(), layers.dy[0].local(), layers.dy[1].local(), View::none(),
+                 before.local(), elsewhere.local(), View::none()},
+      std::array{dw[0].local(), dw[1].local(), View::none()}, {}, device().stream());
+  const Pass thrice = layers.together(3);
+  if (!name().starts_with("emulated")) return;
+  EXPECT_EQ(dw[0].to_host().bytes, thrice.bytes[3]);
+  EXPECT_EQ(dw[1].to_host().bytes, thrice.bytes[4]);
+}
+
 /// Multi-head attention of a model of its own, in `dtype`; `memory` absent: of itself.
 Pass attention_pass(DType dtype, bool crosses, bool is_fused, int passes) {
   LayerConfig config;
