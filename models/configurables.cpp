@@ -151,7 +151,8 @@ void register_models(gin::Registry& registry) {
       .arg("margin", &TransformerEngineConfig::margin)
       .arg("amax_history_len", &TransformerEngineConfig::amax_history_len)
       .arg("amax_compute_algo", &TransformerEngineConfig::amax_compute_algo)
-      .arg("scaling", &TransformerEngineConfig::scaling);
+      .arg("scaling", &TransformerEngineConfig::scaling)
+      .arg("fused_casts", &TransformerEngineConfig::fused_casts);
   add_networks(registry);
   register_flaxformer(registry);
   std::vector<gin::Param> params =

@@ -79,7 +79,9 @@ Fp8Recipe use_fp8(BaseModel& model, const TransformerEngineConfig& config) {
                "{}.enabled: {} has {} of size {}; FP8 products need multiples of 16: change the "
                "size or bind enabled = False",
                kConfig, info.name, axis.name, axis.size);
-    info.fp8 = Fp8Layers{.scaling = {}, .gradient_format = recipe.gradient_format};
+    info.fp8 = Fp8Layers{.scaling = {},
+                         .gradient_format = recipe.gradient_format,
+                         .fused_casts = config.fused_casts};
     any = true;
   }
   QT_CHECK(any, "{}.enabled: this model has no dense layers; bind enabled = False", kConfig);

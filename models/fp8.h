@@ -9,7 +9,7 @@
 
 namespace quintet {
 
-/// gin: te_helper.TransformerEngineConfig, by the names of T5X's fork at NVIDIA (Rosetta), and the last two.
+/// gin: te_helper.TransformerEngineConfig, by the names of T5X's fork at NVIDIA (Rosetta), and the last three.
 struct TransformerEngineConfig {
   bool enabled = false;
   std::string fp8_format = "fp8_hybrid";  // E4M3, gradients E5M2; "fp8_e4m3": E4M3 throughout
@@ -17,6 +17,7 @@ struct TransformerEngineConfig {
   int64_t amax_history_len = 1024;
   std::string amax_compute_algo = "max";  // of the history, or "most_recent"
   std::string scaling = "delayed";        // or "current": scales of each operand's own, no history
+  bool fused_casts = true;  // norms and activations leave FP8 operands (fp8_scales() in layers.h)
 };
 
 /// Throws a usage error for values that it does not know.

@@ -5,6 +5,7 @@
 #include <regex>
 
 #include "kernels/dequantize/dequantize.h"
+#include "kernels/fp8/fp8.h"
 #include "kernels/gpu/gpu_kernels.h"
 #include "runtime/base/hash.h"
 #include "runtime/execution/gather_cache.h"
@@ -125,16 +126,26 @@ Tensor dense(const Tensor& x, const Param& kernel, const Context& context) {
   return ops::add(y, ops::scale(ops::matmul(low, adapter->b->used()), adapter->scale));
 }
 
-Tensors dense(const Tensor& x, const std::vector<Param>& kernels, const Context& context) {
+std::optional<ops::Fp8Scales> fp8_scales(const Tensor& x, const Param& first,
+                                         const Context& context) {
+  if (first.absent() || !context.train || ExecutionContext::current().sharding != nullptr)
+    return {};
+  const auto& fp8 = first.info().fp8;
+  const int64_t rows = x.local().rows();
+  if (!fp8 || !fp8->fused_casts || fp8->scaling.absent() || rows % 16 != 0) return {};
+  return ops::Fp8Scales{fp8->scaling, fp8->layer};
+}
+
+Tensors dense(const DenseInput& x, const std::vector<Param>& kernels, const Context& context) {
   if (const auto& fp8 = kernels[0].info().fp8; fp8 && context.train) {
     const Tensors w(kernels.begin(), kernels.end());
-    return ops::matmul_fp8(x, w, fp8->scaling, fp8->layer, fp8->gradient_format);
+    return ops::matmul_fp8(x, w, {fp8->scaling, fp8->layer}, fp8->gradient_format);
   }
   const auto is_plain = [&x](const Param& w) { return !w.info().low_rank && !is_narrow(x, w); };
   if (std::ranges::all_of(kernels, is_plain))
     return ops::matmul(x, Tensors(kernels.begin(), kernels.end()));
   Tensors y;
-  for (const Param& kernel : kernels) y.push_back(dense(x, kernel, context));
+  for (const Param& kernel : kernels) y.push_back(dense(x.x, kernel, context));
   return y;
 }
 
@@ -145,6 +156,37 @@ Tensor RmsNorm::operator()(const Tensor& x) const { return ops::rms_norm(x, scal
 
 ops::ResidualNorm RmsNorm::operator()(Residual residual) const {
   return ops::add_rms_norm(residual.x, residual.y, scale, residual.dropout);
+}
+
+Tensor masked(const Tensor& x, const Tensor& token_mask) {
+  return token_mask.absent() ? x : ops::mask_tokens(x, token_mask);
+}
+
+namespace {
+
+/// fp8_scales() of a norm.
+std::optional<ops::Fp8Scales> norm_scales(const Tensor& x, const Tensor& token_mask,
+                                          const Param& first, const Context& context) {
+  if (!token_mask.absent() || x.size(-1) > kMostFp8NormDepth) return {};
+  return fp8_scales(x, first, context);
+}
+
+}  // namespace
+
+DenseInput RmsNorm::operator()(const Tensor& x, const Tensor& token_mask, const Param& first,
+                               const Context& context) const {
+  const auto scales = norm_scales(x, token_mask, first, context);
+  if (scales) return ops::rms_norm_fp8(x, scale, *scales);
+  return {masked((*this)(x), token_mask)};
+}
+
+ops::ResidualNormFp8 RmsNorm::operator()(Residual residual, const Tensor& token_mask,
+                                         const Param& first, const Context& context) const {
+  const auto scales = norm_scales(residual.x, token_mask, first, context);
+  if (scales)
+    return ops::add_rms_norm_fp8(residual.x, residual.y, scale, *scales, residual.dropout);
+  const ops::ResidualNorm sum = (*this)(std::move(residual));
+  return {sum.x_new, {masked(sum.out, token_mask)}};
 }
 
 MlpBlock::MlpBlock(const Scope& scope, const LayerConfig& config)
@@ -158,9 +200,9 @@ MlpBlock::MlpBlock(const Scope& scope, const LayerConfig& config)
   wo = (scope / "wo").param("kernel", {mlp, embed}, initial, in_stack);
 }
 
-Tensor MlpBlock::operator()(const Tensor& x, const Context& context) const {
+Tensor MlpBlock::operator()(const DenseInput& x, const Context& context) const {
   const auto apart = [&](const Param& w) {
-    return !w.absent() && (w.info().low_rank.has_value() || is_narrow(x, w) ||
+    return !w.absent() && (w.info().low_rank.has_value() || is_narrow(x.x, w) ||
                            (w.info().fp8.has_value() && context.train));
   };
   if (apart(wi_0) || apart(wi_1) || apart(wo)) {
@@ -169,9 +211,9 @@ Tensor MlpBlock::operator()(const Tensor& x, const Context& context) const {
     Tensors h = dense(x, wi, context);
     h.resize(2);
     const Tensor y = ops::gate(h[0], h[1], activations);
-    return dense(ops::dropout(y, dropout(context)), std::vector{wo}, context)[0];
+    return dense({ops::dropout(y, dropout(context))}, std::vector{wo}, context)[0];
   }
-  return ops::mlp(x, wi_0, wi_1.absent() ? Tensor() : wi_1.tensor(), wo, activations,
+  return ops::mlp(x.x, wi_0, wi_1.absent() ? Tensor() : wi_1.tensor(), wo, activations,
                   dropout(context));  // [batch, length, embed]
 }
 
@@ -244,19 +286,19 @@ Attention::Attention(const Scope& scope, const LayerConfig& config) : attend(sco
   out = (scope / "out").param("kernel", {joined, embed}, initial, heads_apart);
 }
 
-Tensor Attention::operator()(const Tensor& x, const Tensor& memory, const ops::AttentionMask& mask,
-                             const Tensor& relative_bias, bool bidirectional,
-                             const Context& context) const {
-  const bool of_self = x.id() == memory.id();
+Tensor Attention::operator()(const DenseInput& x, const Tensor& memory,
+                             const ops::AttentionMask& mask, const Tensor& relative_bias,
+                             bool bidirectional, const Context& context) const {
+  const bool of_self = x.x.id() == memory.id();
   Tensors qkv;
   if (of_self) {
     qkv = dense(x, {query, key, value}, context);
   } else {
-    qkv = dense(memory, {key, value}, context);
+    qkv = dense({memory}, {key, value}, context);
     qkv.insert(qkv.begin(), dense(x, std::vector{query}, context)[0]);
   }
   const Tensor y = attend(std::move(qkv), mask, relative_bias, bidirectional, of_self, context);
-  return dense(y, std::vector{out}, context)[0];  // [batch, length, embed]
+  return dense({y}, std::vector{out}, context)[0];  // [batch, length, embed]
 }
 
 }  // namespace quintet

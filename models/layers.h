@@ -112,11 +112,19 @@ class DropoutPlace {
   bool broadcast_length_ = true;
 };
 
+using ops::DenseInput;
+
+/// Scales for who makes x, [..., k], of dense layers that alone read it and of which `first` (absent: others read it) is the
+/// first: it leaves x as their bytes of E4M3 where they train in FP8 under delayed scaling, on one rank, and x has a multiple
+/// of 16 rows, as the transpose wants them. Absent: it does not.
+std::optional<ops::Fp8Scales> fp8_scales(const Tensor& x, const Param& first,
+                                         const Context& context);
+
 /// x [..., in] times a kernel [in, out], and what its adapter adds -> [..., out]
 Tensor dense(const Tensor& x, const Param& kernel, const Context& context);
 
 /// The same for layers that share x, the first of which may say that they multiply in FP8 (models/fp8.h).
-Tensors dense(const Tensor& x, const std::vector<Param>& kernels, const Context& context);
+Tensors dense(const DenseInput& x, const std::vector<Param>& kernels, const Context& context);
 
 /// A block's input x and what the block adds to it, dropout(y); both [batch, length, embed].
 struct Residual {
@@ -125,6 +133,9 @@ struct Residual {
   Tensor sum() const { return ops::add(x, y, dropout); }
 };
 
+/// x with zeros for tokens where `token_mask`, int32 [batch, length], is 0; absent: x.
+Tensor masked(const Tensor& x, const Tensor& token_mask);
+
 struct RmsNorm {
   Param scale;
   RmsNorm(const Scope& scope, const LayerConfig& config);
@@ -132,6 +143,11 @@ struct RmsNorm {
   Tensor operator()(const Tensor& x) const;
   /// The sum of a residual, and its norm.
   ops::ResidualNorm operator()(Residual residual) const;
+  /// The same, masked, for dense layers; `first` as in fp8_scales().
+  DenseInput operator()(const Tensor& x, const Tensor& token_mask, const Param& first,
+                        const Context& context) const;
+  ops::ResidualNormFp8 operator()(Residual residual, const Tensor& token_mask, const Param& first,
+                                  const Context& context) const;
 };
 
 struct MlpBlock {
@@ -140,7 +156,7 @@ struct MlpBlock {
   Param wi_0, wi_1, wo;  // wi_1 absent unless gated
   MlpBlock(const Scope& scope, const LayerConfig& config);
   /// x: [batch, length, embed] -> [batch, length, embed]
-  Tensor operator()(const Tensor& x, const Context& context) const;
+  Tensor operator()(const DenseInput& x, const Context& context) const;
 };
 
 /// What queries find; `relative_bias` is a [heads, buckets] table or absent.
@@ -170,7 +186,7 @@ struct Attention {
   Param query, key, value, out;
   Attention(const Scope& scope, const LayerConfig& config);
   /// x: [batch, length, embed] asks, memory: [batch, memory length, embed] answers.
-  Tensor operator()(const Tensor& x, const Tensor& memory, const ops::AttentionMask& mask,
+  Tensor operator()(const DenseInput& x, const Tensor& memory, const ops::AttentionMask& mask,
                     const Tensor& relative_bias, bool bidirectional, const Context& context) const;
 };
 

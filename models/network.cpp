@@ -115,10 +115,6 @@ void sow_layer(const Context& context, const StackSpec& spec, int64_t i, const T
               y);
 }
 
-Tensor masked(const Tensor& x, const Tensor& token_mask) {
-  return token_mask.absent() ? x : ops::mask_tokens(x, token_mask);
-}
-
 std::deque<ExtraMlp> extra_mlps(const Scope& layer, const StackSpec& stack, int64_t i) {
   std::deque<ExtraMlp> extra;
   if (stack.kind(i).extra_mlp) extra.emplace_back(layer, stack.layer);
@@ -156,8 +152,14 @@ AnyMlp::AnyMlp(const Scope& scope, const LayerConfig& config, const SparseStack*
     : mlp(sparse != nullptr ? std::variant<MlpBlock, MoeLayer>(MoeLayer(scope, config, sparse->moe))
                             : MlpBlock(scope, config)) {}
 
-Tensor AnyMlp::operator()(const Tensor& x, const Context& context, LayerRouting* routing) const {
-  if (const auto* sparse = std::get_if<MoeLayer>(&mlp)) return (*sparse)(x, context, routing);
+Param AnyMlp::first() const {
+  const auto* dense = std::get_if<MlpBlock>(&mlp);
+  return dense != nullptr ? dense->wi_0 : Param();
+}
+
+Tensor AnyMlp::operator()(const DenseInput& x, const Context& context,
+                          LayerRouting* routing) const {
+  if (const auto* sparse = std::get_if<MoeLayer>(&mlp)) return (*sparse)(x.x, context, routing);
   return std::get<MlpBlock>(mlp)(x, context);
 }
 
@@ -169,9 +171,9 @@ ExtraMlp::ExtraMlp(const Scope& layer, const LayerConfig& config)
 
 Residual ExtraMlp::operator()(Residual residual, const Tensor& token_mask,
                               const Context& context) const {
-  const auto [x, normed] = norm(std::move(residual));
+  const auto [x, normed] = norm(std::move(residual), token_mask, mlp.wi_0, context);
   context.sow(sown, x);
-  return {x, mlp(masked(normed, token_mask), context), dropout(context)};
+  return {x, mlp(normed, context), dropout(context)};
 }
 
 SequentialLayer::SequentialLayer(const Scope& scope, const StackSpec& stack, int64_t i)
@@ -200,18 +202,20 @@ SequentialLayer::SequentialLayer(const Scope& scope, const StackSpec& stack, int
 Tensor SequentialLayer::operator()(const Tensor& x, const Tensor& relative_bias,
                                    const LayerInputs& in, const Context& context,
                                    LayerRouting* routing) const {
-  const Tensor h = masked(pre_self_attention_layer_norm(x), in.token_mask);
-  Residual residual{x, self_attention(h, h, in.self_mask, relative_bias, is_encoder, context),
+  const DenseInput h =
+      pre_self_attention_layer_norm(x, in.token_mask, self_attention.query, context);
+  Residual residual{x, self_attention(h, h.x, in.self_mask, relative_bias, is_encoder, context),
                     self_attention_dropout(context)};
   if (!encoder_decoder_attention.empty()) {
-    const auto [y, normed] = pre_cross_attention_layer_norm[0](std::move(residual));
-    residual = {y,
-                encoder_decoder_attention[0](masked(normed, in.token_mask), in.encoded,
-                                             in.cross_mask, Tensor(), true, context),
+    const Attention& cross = encoder_decoder_attention[0];
+    const auto [y, normed] =
+        pre_cross_attention_layer_norm[0](std::move(residual), in.token_mask, cross.query, context);
+    residual = {y, cross(normed, in.encoded, in.cross_mask, Tensor(), true, context),
                 cross_attention_dropout(context)};
   }
-  const auto [y, normed] = pre_mlp_layer_norm(std::move(residual));
-  residual = {y, mlp(masked(normed, in.token_mask), context, routing), mlp_dropout(context)};
+  const auto [y, normed] =
+      pre_mlp_layer_norm(std::move(residual), in.token_mask, mlp.first(), context);
+  residual = {y, mlp(normed, context, routing), mlp_dropout(context)};
   for (const ExtraMlp& more : extra) residual = more(std::move(residual), in.token_mask, context);
   return residual.sum();
 }
@@ -232,10 +236,10 @@ Tensor ParallelLayer::operator()(const Tensor& x, const Tensor& relative_bias,
                                  const LayerInputs& in, const Context& context,
                                  LayerRouting* routing) const {
   const Tensor h = layer_norm(x);
-  Tensor y = ops::add(self_attention(h, h, in.self_mask, relative_bias, is_encoder, context),
-                      mlp(h, context, routing));
+  Tensor y = ops::add(self_attention({h}, h, in.self_mask, relative_bias, is_encoder, context),
+                      mlp({h}, context, routing));
   for (const Attention& cross : encoder_decoder_attention)
-    y = ops::add(y, cross(h, in.encoded, in.cross_mask, Tensor(), true, context));
+    y = ops::add(y, cross({h}, in.encoded, in.cross_mask, Tensor(), true, context));
   Residual residual{x, ops::scale(y, 1 / divisor), dropout(context)};
   for (const ExtraMlp& more : extra) residual = more(std::move(residual), in.token_mask, context);
   return residual.sum();
@@ -266,7 +270,7 @@ Tensor FusedParallelLayer::operator()(const Tensor& x, const Tensor& relative_bi
                                       const LayerInputs& in, const Context& context,
                                       LayerRouting*) const {
   const int64_t d = attend.head_dim;
-  const Tensors made = dense(layer_norm(x), {q_wi_fused, kv_fused}, context);
+  const Tensors made = dense({layer_norm(x)}, {q_wi_fused, kv_fused}, context);
   const Tensors q_wi = ops::split_heads(made[0], attend.num_heads, widths);
   Tensors qkv = ops::split_heads(made[1], 1, {d, d, 0});
   qkv[2] = qkv[1];
@@ -276,7 +280,7 @@ Tensor FusedParallelLayer::operator()(const Tensor& x, const Tensor& relative_bi
   if (context.t5x_dropout) drops.heads = attend.num_heads;  // they share a token's mask there
   const Tensor h = ops::dropout(ops::gate(q_wi[1], q_wi[2], activations), drops);
   const Tensor y = ops::join_heads({found, h}, attend.num_heads);
-  return ops::add(x, dense(y, std::vector{o_wo_fused}, context)[0], dropout(context));
+  return ops::add(x, dense({y}, std::vector{o_wo_fused}, context)[0], dropout(context));
 }
 
 Stack::Stack(const Scope& scope, const StackSpec& spec, Remat remat)

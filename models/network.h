@@ -75,7 +75,9 @@ struct ExtraMlp {
 struct AnyMlp {
   std::variant<MlpBlock, MoeLayer> mlp;
   AnyMlp(const Scope& scope, const LayerConfig& config, const SparseStack* sparse);
-  Tensor operator()(const Tensor& x, const Context& context, LayerRouting* routing) const;
+  /// The first layer, as fp8_scales() wants it; of experts absent.
+  Param first() const;
+  Tensor operator()(const DenseInput& x, const Context& context, LayerRouting* routing) const;
 };
 
 // Layers. All are made as layer i of a stack in its scope, and called alike:

@@ -1,101 +1,14 @@
+#include "kernels/fp8/cast.cuh"
 #include "kernels/fp8/fp8_gpu.h"
 #include "kernels/optimizers/gpu_arrays.h"
 #include "kernels/simt/host/gemm.h"
 #include "kernels/simt/host/scratch.h"
-#include "kernels/simt/narrow.cuh"
 #include "kernels/vectors/operands_gpu.h"
-#include "kernels/vectors/vectors.cuh"
 
 namespace quintet::QT_GPU {
 namespace {
 
 constexpr int kLayers = 3;  // at most, that share x
-constexpr int kTileRows = 128, kTileColumns = 64;
-constexpr int kUnit = 16;  // numbers of a thread at a time: 16 bytes of results
-constexpr int kUnitsOfRow = kTileColumns / kUnit;
-constexpr int kRowsAtOnce = kBlockThreads / kUnitsOfRow;
-constexpr int kWordsOfRow = kTileColumns / 4;
-
-/// x [rows, columns] rounded into `plain`, rows `ld` bytes apart, and into `transposed` [columns, ld_transposed], whose rows
-/// end with zeros; either may be null. ld_transposed: rows, up to a multiple of 16.
-template <typename T>
-struct Cast {
-  const T* x;
-  int64_t rows, columns;
-  uint8_t* plain;
-  int64_t ld;
-  uint8_t* transposed;
-  int64_t ld_transposed;
-  const float* scale;
-  uint32_t* amax;  // of magnitudes' bits; null: not wanted
-};
-
-QT_DEVICE uint32_t magnitude_bits(float x) { return __float_as_uint(x) & 0x7fffffffu; }
-
-/// The largest of the block's magnitudes, as bits.
-QT_DEVICE void add_to_amax(uint32_t most, uint32_t* amax) {
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) {
-    const uint32_t other = __shfl_xor_sync(kWholeWarp, most, distance);
-    most = most > other ? most : other;
-  }
-  if (threadIdx.x % 32 == 0) atomicMax(amax, most);
-}
-
-template <typename T, Float8 kFormat>
-__global__ void __launch_bounds__(kBlockThreads) cast_tiles(const __grid_constant__ Cast<T> cast) {
-  auto tile = simt::shared<uint32_t>(0, kTileRows * kWordsOfRow);
-  const int64_t first_row = int64_t{blockIdx.y} * kTileRows;
-  const int64_t first_column = int64_t{blockIdx.x} * kTileColumns;
-  const float scale = *cast.scale;
-  uint32_t most = 0;
-#pragma unroll
-  for (int begin = 0; begin < kTileRows; begin += kRowsAtOnce) {
-    const int row_of_tile = begin + static_cast<int>(threadIdx.x) / kUnitsOfRow;
-    const int unit = static_cast<int>(threadIdx.x) % kUnitsOfRow;
-    const int64_t row = first_row + row_of_tile, column = first_column + unit * kUnit;
-    uint32_t words[kUnit / 4] = {};
-    if (row < cast.rows && column < cast.columns) {
-      float v[kUnit];
-      load<kUnit>(cast.x + row * cast.columns + column, v);
-#pragma unroll
-      for (float& number : v) {
-        const uint32_t magnitude = magnitude_bits(number);
-        most = most > magnitude ? most : magnitude;
-        number = number * scale + number * 0.0f;  // an infinity is NaN
-      }
-#pragma unroll
-      for (int w = 0; w < kUnit / 4; ++w)
-        words[w] = simt::narrow<kFormat>(v[4 * w], v[4 * w + 1], v[4 * w + 2], v[4 * w + 3]);
-      if (cast.plain != nullptr) store_words(cast.plain + row * cast.ld + column, words);
-    }
-    if (cast.transposed != nullptr) {
-#pragma unroll
-      for (int w = 0; w < kUnit / 4; ++w)
-        tile[row_of_tile * kWordsOfRow + unit * (kUnit / 4) + w] = words[w];
-    }
-  }
-  if (cast.amax != nullptr) add_to_amax(most, cast.amax);
-  if (cast.transposed == nullptr) return;
-  __syncthreads();
-  // A thread has 32 bytes of a column, a whole sector of memory; neighbours have neighbouring columns.
-  const int column = static_cast<int>(threadIdx.x) % kTileColumns;
-  if (first_column + column >= cast.columns) return;
-  constexpr int kRowsOfThread = kTileRows * kTileColumns / kBlockThreads;
-  const int begin = static_cast<int>(threadIdx.x) / kTileColumns * kRowsOfThread;
-#pragma unroll
-  for (int part = begin; part < begin + kRowsOfThread; part += kUnit) {
-    if (first_row + part >= cast.ld_transposed) return;
-    uint32_t words[kUnit / 4] = {};
-#pragma unroll
-    for (int i = 0; i < kUnit; ++i) {
-      const uint32_t word = tile[(part + i) * kWordsOfRow + column / 4];
-      words[i / 4] |= (word >> (8 * (column % 4)) & 0xffu) << (8 * (i % 4));
-    }
-    store_words(cast.transposed + (first_column + column) * cast.ld_transposed + first_row + part,
-                words);
-  }
-}
 
 template <typename T>
 __global__ void __launch_bounds__(kBlockThreads) measure(const T* x, int64_t n, uint32_t* amax) {
@@ -147,7 +60,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   scaling.scale_inv[operand].value = 1 / scale;
 }
 
-int64_t in_units(int64_t rows) { return (rows + kUnit - 1) / kUnit * kUnit; }
+int64_t in_units(int64_t rows) { return (rows + kCastUnit - 1) / kCastUnit * kCastUnit; }
 
 /// Operands and scales of layers that share x.
 template <typename T>
@@ -161,10 +74,8 @@ class Layers {
       expect_shape(w.rank == 2 && w.size(0) == k && w.size(1) == n, op, "...k, kn -> ...n");
     }
     const View& given = in[kLayers + 1];
-    scaling_ = given.absent()
-                   ? own_scales_.template data<Fp8Scaling>()
-                   : reinterpret_cast<Fp8Scaling*>(elements<float>(given, op, "scaling")) +
-                         attrs.get<int64_t>("layer");
+    scaling_ =
+        given.absent() ? own_scales_.template data<Fp8Scaling>() : scaling_of(given, attrs, op);
     is_current_ = given.absent();
     if (is_current_) quintet::Device::current().fill(scaling_, 0, sizeof(Fp8Scaling));
   }
@@ -172,7 +83,14 @@ class Layers {
   int64_t rows, k, n, count = 0;
   Views x() const { return in_.subspan(0, 1); }
   Views w() const { return in_.subspan(1, static_cast<size_t>(count)); }
-  Views dy() const { return in_.subspan(kLayers + 2, static_cast<size_t>(count)); }
+  Views dy() const { return in_.subspan(kLayers + 3, static_cast<size_t>(count)); }
+  /// Bytes that who made x left, or their transpose; null: x is numbers.
+  uint8_t* bytes_of_x() const {
+    return in_[0].dtype == DType::u8 ? in_[0].data<uint8_t>() : nullptr;
+  }
+  uint8_t* transposed_x() const {
+    return in_[kLayers + 2].absent() ? nullptr : in_[kLayers + 2].data<uint8_t>();
+  }
   const float* scale_inv(Fp8Operand operand) const { return &scaling_->scale_inv[operand].value; }
 
   /// Rounds arrays of [rows, columns]: array i into columns [i, i + 1) columns of `plain`, where rows are `ld` bytes apart, and
@@ -183,27 +101,18 @@ class Layers {
     if (is_current_) set_current_scale(arrays, operand, format, amax);
     for (size_t i = 0; i < arrays.size(); ++i) {
       const int64_t columns = arrays[i].depth(), at = static_cast<int64_t>(i) * columns;
-      const Cast<T> one{
-          .x = aligned(arrays[i]),
-          .rows = arrays[i].rows(),
-          .columns = columns,
-          .plain = plain == nullptr ? nullptr : plain + at,
-          .ld = ld,
-          .transposed = transposed == nullptr ? nullptr : transposed + at * ld_transposed,
-          .ld_transposed = ld_transposed,
-          .scale = &scaling_->scale[operand],
-          .amax = records && !is_current_ ? amax : nullptr};
-      if (one.rows == 0 || columns == 0) continue;
-      const auto tiles = [](int64_t n, int64_t tile) {
-        return static_cast<unsigned>((n + tile - 1) / tile);
-      };
-      const simt::Launch how{.grid = {tiles(columns, kTileColumns), tiles(one.rows, kTileRows)},
-                             .block = kBlockThreads,
-                             .shared = kTileRows * kTileColumns,
-                             .stream = stream_};
-      simt::launch(
-          format == Float8::e4m3 ? cast_tiles<T, Float8::e4m3> : cast_tiles<T, Float8::e5m2>, how,
-          one);
+      launch_cast(
+          Cast<Elements<T>>{
+              .source = {aligned(arrays[i]), columns},
+              .rows = arrays[i].rows(),
+              .columns = columns,
+              .plain = plain == nullptr ? nullptr : plain + at,
+              .ld = ld,
+              .transposed = transposed == nullptr ? nullptr : transposed + at * ld_transposed,
+              .ld_transposed = ld_transposed,
+              .scale = &scaling_->scale[operand],
+              .amax = records && !is_current_ ? amax : nullptr},
+          format, stream_);
     }
   }
 
@@ -252,9 +161,13 @@ class Layers {
 template <typename T>
 void forward(Views in, Views out, const Attrs& attrs, Stream stream) {
   const Layers<T> l("matmul_fp8", in, attrs, stream);
-  const simt::Scratch x(l.rows * l.k), w(l.count * l.n * l.k);
-  auto *x8 = x.data<uint8_t>(), *w8 = w.data<uint8_t>();
-  l.cast(l.x(), kFp8X, Float8::e4m3, true, x8, l.k, nullptr, 0);
+  uint8_t* x8 = l.bytes_of_x();
+  const simt::Scratch x(x8 == nullptr ? l.rows * l.k : 0), w(l.count * l.n * l.k);
+  auto* w8 = w.data<uint8_t>();
+  if (x8 == nullptr) {
+    x8 = x.data<uint8_t>();
+    l.cast(l.x(), kFp8X, Float8::e4m3, true, x8, l.k, nullptr, 0);
+  }
   l.cast(l.w(), kFp8W, Float8::e4m3, true, nullptr, 0, w8, l.k);  // [count n, k]
   for (int64_t i = 0; i < l.count; ++i)
     l.product(l.rows, l.n, l.k, x8, kFp8X, Float8::e4m3, w8 + i * l.n * l.k, kFp8W, Float8::e4m3,
@@ -266,13 +179,18 @@ void backward(Views in, Views out, const Attrs& attrs, Stream stream) {
   const Layers<T> l("matmul_fp8_grad", in, attrs, stream);
   const auto format = static_cast<Float8>(attrs.get<int64_t>("gradient_format"));
   const int64_t all = l.count * l.n, padded = in_units(l.rows);
-  const simt::Scratch x(l.k * padded), w(l.k * all), dy(l.rows * all), dy_transposed(all * padded);
-  auto *x8 = x.data<uint8_t>(), *w8 = w.data<uint8_t>(), *dy8 = dy.data<uint8_t>(),
+  uint8_t* x8 = l.transposed_x();
+  const simt::Scratch x(x8 == nullptr ? l.k * padded : 0), w(l.k * all), dy(l.rows * all),
+      dy_transposed(all * padded);
+  auto *w8 = w.data<uint8_t>(), *dy8 = dy.data<uint8_t>(),
        *dy8_transposed = dy_transposed.data<uint8_t>();
-  l.cast(l.x(), kFp8X, Float8::e4m3, false, nullptr, 0, x8, padded);             // [k, rows]
+  if (x8 == nullptr) {
+    x8 = x.data<uint8_t>();
+    l.cast(l.x(), kFp8X, Float8::e4m3, false, nullptr, 0, x8, padded);  // [k, rows]
+  }
   l.cast(l.w(), kFp8W, Float8::e4m3, false, w8, all, nullptr, 0);                // [k, count n]
   l.cast(l.dy(), kFp8Gradient, format, true, dy8, all, dy8_transposed, padded);  // both
-  constexpr size_t operands = 2 * kLayers + 2;
+  constexpr size_t operands = 2 * kLayers + 3;
   l.product(l.rows, l.k, all, dy8, kFp8Gradient, format, w8, kFp8W, Float8::e4m3, out[0], false,
             addend_of(in, operands, 0));
   for (int64_t i = 0; i < l.count; ++i)
@@ -284,11 +202,11 @@ void backward(Views in, Views out, const Attrs& attrs, Stream stream) {
 }  // namespace
 
 void matmul_fp8_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
-  for_dtype(in[0], "matmul_fp8", [&]<typename T>(T) { forward<T>(in, out, attrs, stream); });
+  for_dtype(in[1], "matmul_fp8", [&]<typename T>(T) { forward<T>(in, out, attrs, stream); });
 }
 
 void matmul_fp8_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
-  for_dtype(in[0], "matmul_fp8_grad", [&]<typename T>(T) { backward<T>(in, out, attrs, stream); });
+  for_dtype(in[1], "matmul_fp8_grad", [&]<typename T>(T) { backward<T>(in, out, attrs, stream); });
 }
 
 void update_fp8_scaling_gpu(const Fp8Update& update, const UpdateControl* control, Stream stream) {

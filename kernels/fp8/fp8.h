@@ -13,10 +13,15 @@
 // their order. Without it each call takes its scales from its own operands (current scaling).
 // gradient_format: 0 E4M3, 1 E5M2, as enum Float8.
 //
+// Under delayed scaling who makes x may leave it as its bytes of E4M3, which are then `x`, and the same transposed, [k, rows]
+// of whole 16 rows, `x_t`: the first are all that matmul_fp8 reads, the others all that its gradient does. Its amax has grown
+// there (rms_norm_fp8, add_rms_norm_fp8, gate_fp8). The bytes are those that a cast makes of bfloat16.
+//
 // A finite number that is too large is rounded to the largest; one that is not finite becomes NaN, so that it is seen in the
 // gradients. k and n must be multiples of 16, as tensor cores take 16 bytes. On a CPU and in the emulator the same numbers
 // are multiplied in float32: for tests.
 
+#include <functional>
 #include <limits>
 
 #include "kernels/kernel.h"
@@ -63,6 +68,16 @@ void update_fp8_scaling_cpu(const Fp8Update& update, const UpdateControl* contro
 
 /// Throws a usage error unless tensor cores take products of these sizes.
 void check_fp8_sizes(int64_t k, int64_t n);
+
+/// Of norms whose results leave in E4M3 on a GPU: columns that a block's shared memory has room for.
+inline constexpr int64_t kMostFp8NormDepth = 4096;
+
+namespace cpu {
+/// Calls make(y), which writes y [..., columns] in float32, for x of the layer that `scaling` and `attrs` name, and leaves it in
+/// E4M3: out[0] [..., columns], out[1] [columns, rows] unless absent.
+void make_fp8_bytes(Views out, const View& scaling, const Attrs& attrs,
+                    const std::function<void(const View& y)>& make);
+}  // namespace cpu
 
 void matmul_fp8_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void matmul_fp8_grad_cpu(Views in, Views out, const Attrs& attrs, Stream stream);

@@ -54,6 +54,12 @@ Cast cast(Views views, Fp8Operand operand, Float8 format, Fp8Scaling* scaling, b
   return result;
 }
 
+Fp8Scaling* scaling_of(const View& view, const Attrs& attrs) {
+  if (view.absent()) return nullptr;
+  return reinterpret_cast<Fp8Scaling*>(cpu::f32(view, "matmul_fp8", "scaling")) +
+         attrs.get<int64_t>("layer");
+}
+
 struct Layers {
   int64_t rows, k, n;
   size_t count = 1;
@@ -64,10 +70,7 @@ struct Layers {
       : rows(in[0].rows()),
         k(in[0].depth()),
         n(in[1].size(1)),
-        scaling(in[kLayers + 1].absent() ? nullptr
-                                         : reinterpret_cast<Fp8Scaling*>(
-                                               cpu::f32(in[kLayers + 1], "matmul_fp8", "scaling")) +
-                                               attrs.get<int64_t>("layer")) {
+        scaling(scaling_of(in[kLayers + 1], attrs)) {
     while (count < kLayers && !in[1 + count].absent()) ++count;
     x = in.subspan(0, 1);
     w = in.subspan(1, count);
@@ -78,7 +81,38 @@ struct Layers {
   }
 };
 
+/// x of layers, rounded by who made it or here; `of_gradient`: from its transpose, if there is one.
+Cast cast_x(const Layers& l, Views in, bool of_gradient) {
+  if (in[0].dtype != DType::u8) return cast(l.x, kFp8X, Float8::e4m3, l.scaling, !of_gradient);
+  Cast result{.values = {}, .scale_inv = l.scaling->scale_inv[kFp8X].value};
+  std::vector<float>& x = result.values.emplace_back(static_cast<size_t>(l.rows * l.k));
+  const uint8_t* bytes = in[of_gradient ? kLayers + 2 : 0].data<uint8_t>();
+  for (int64_t row = 0; row < l.rows; ++row)
+    for (int64_t column = 0; column < l.k; ++column)
+      x[static_cast<size_t>(row * l.k + column)] =
+          widened(bytes[of_gradient ? column * l.rows + row : row * l.k + column], Float8::e4m3);
+  return result;
+}
+
 }  // namespace
+
+void cpu::make_fp8_bytes(Views out, const View& scaling, const Attrs& attrs,
+                         const std::function<void(const View& y)>& make) {
+  const int64_t rows = out[0].rows(), columns = out[0].depth();
+  std::vector<float> numbers(static_cast<size_t>(rows * columns));
+  View y = out[0];
+  y.dtype = DType::f32;
+  y.pointer = numbers.data();
+  make(y);
+  const Cast rounded = cast({&y, 1}, kFp8X, Float8::e4m3, scaling_of(scaling, attrs), true);
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t column = 0; column < columns; ++column) {
+      const uint8_t byte =
+          narrowed(rounded.values[0][static_cast<size_t>(row * columns + column)], Float8::e4m3);
+      out[0].data<uint8_t>()[row * columns + column] = byte;
+      if (!out[1].absent()) out[1].data<uint8_t>()[column * rows + row] = byte;
+    }
+}
 
 void check_fp8_sizes(int64_t k, int64_t n) {
   QT_CHECK(k % 16 == 0 && n % 16 == 0,
@@ -90,7 +124,7 @@ void check_fp8_sizes(int64_t k, int64_t n) {
 
 void matmul_fp8_cpu(Views in, Views out, const Attrs& attrs, Stream) {
   const Layers l(in, attrs);
-  const Cast x = cast(l.x, kFp8X, Float8::e4m3, l.scaling, true);
+  const Cast x = cast_x(l, in, false);
   const Cast w = cast(l.w, kFp8W, Float8::e4m3, l.scaling, true);
   for (size_t i = 0; i < l.count; ++i)
     cpu::gemm({.m = l.rows, .n = l.n, .k = l.k, .alpha = x.scale_inv * w.scale_inv},
@@ -101,10 +135,10 @@ void matmul_fp8_cpu(Views in, Views out, const Attrs& attrs, Stream) {
 void matmul_fp8_grad_cpu(Views in, Views out, const Attrs& attrs, Stream) {
   const Layers l(in, attrs);
   const auto format = static_cast<Float8>(attrs.get<int64_t>("gradient_format"));
-  const Cast x = cast(l.x, kFp8X, Float8::e4m3, l.scaling, false);
+  const Cast x = cast_x(l, in, true);
   const Cast w = cast(l.w, kFp8W, Float8::e4m3, l.scaling, false);
-  const Cast dy = cast(in.subspan(kLayers + 2, l.count), kFp8Gradient, format, l.scaling, true);
-  constexpr size_t operands = 2 * kLayers + 2;
+  const Cast dy = cast(in.subspan(kLayers + 3, l.count), kFp8Gradient, format, l.scaling, true);
+  constexpr size_t operands = 2 * kLayers + 3;
   const float beta = cpu::copy_addend(in, operands, out, 0);
   for (size_t i = 0; i < l.count; ++i) {
     cpu::gemm({.m = l.rows,

@@ -17,6 +17,12 @@
 // Attributes: eps and, if y is dropped out, those of dropout.h. On the CPU results equal those of
 // add, dropout and rms_norm one after the other, bit for bit.
 //
+// Where FP8 layers alone read a norm, and their scale is known (kernels/fp8/fp8.h), it leaves as their operand, the bytes
+// of E4M3 that a cast would make of it, and the same transposed, [e, rows], for the gradients of weights:
+//   rms_norm_fp8       x, scale, scaling [layers, 20]     ->  y8 [..., e], y8_t?
+//   add_rms_norm_fp8   x, y, scale, scaling               ->  x_new, y8, y8_t?
+// with the attribute `layer`, whose amax of x grows. Gradients are those of the ops above.
+//
 // Where e is sharded over ranks the norm and its gradient run in two phases; x, scale and dy are then
 // blocks:
 //   rms_norm_squares     x -> sum of x^2 [...]            rms_norm_apply       x, scale, squares -> y
@@ -32,6 +38,8 @@ void rms_norm_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void rms_norm_grad_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void add_rms_norm_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void add_rms_norm_grad_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
+void rms_norm_fp8_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
+void add_rms_norm_fp8_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void rms_norm_squares_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void rms_norm_apply_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void rms_norm_products_cpu(Views in, Views out, const Attrs& attrs, Stream stream);

@@ -5,6 +5,7 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/dropout/apply.h"
+#include "kernels/fp8/fp8.h"
 #include "kernels/rms_norm/rms_norm.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -204,6 +205,19 @@ void add_rms_norm_cpu(Views in, Views out, const Attrs& attrs, Stream) {
       HWY_DYNAMIC_DISPATCH(norm_rows)
       (x_new + at, nullptr, scale, nullptr, to + at, 1, depth, eps);
     }
+  });
+}
+
+void rms_norm_fp8_cpu(Views in, Views out, const Attrs& attrs, Stream stream) {
+  cpu::make_fp8_bytes(out.subspan(0), in[2], attrs, [&](const View& y) {
+    rms_norm_cpu(in, {&y, 1}, attrs, stream);
+  });
+}
+
+void add_rms_norm_fp8_cpu(Views in, Views out, const Attrs& attrs, Stream stream) {
+  cpu::make_fp8_bytes(out.subspan(1), in[3], attrs, [&](const View& y) {
+    const View results[] = {out[0], y};
+    add_rms_norm_cpu(in, results, attrs, stream);
   });
 }
 

@@ -17,6 +17,10 @@ void rms_norm_apply_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void rms_norm_products_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void rms_norm_grad_apply_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 
+// Results in E4M3: rows a multiple of 16, e one too and at most kMostFp8NormDepth.
+void rms_norm_fp8_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
+void add_rms_norm_fp8_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
+
 // Float32 or bfloat16; dx is rounded once.
 void add_rms_norm_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void add_rms_norm_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream);

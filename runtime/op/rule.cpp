@@ -81,13 +81,14 @@ class Parser {
        : c == '~' ? term.statistics
        : c == '^' ? term.per_block
                   : term.fixed) = true;
-    } else if (c == '*' || c == '+' || c == '?' || c == '&' || c == '|' || c == '\'' || c == '#') {
+    } else if (std::string_view("*+?&|'@#").find(c) != std::string_view::npos) {
       (c == '*'    ? operand.parameter
        : c == '+'  ? operand.again
        : c == '?'  ? operand.optional
        : c == '&'  ? operand.adds
        : c == '|'  ? operand.beside
        : c == '\'' ? operand.float32
+       : c == '@'  ? operand.bytes
                    : operand.int32) = true;
     } else if (std::islower(static_cast<unsigned char>(c)) != 0) {
       operand.terms.push_back({.letters = std::string(1, c)});
@@ -215,6 +216,7 @@ class Binding {
 DType result_dtype(const RuleOperand& result, const Tensors& inputs) {
   if (result.float32) return DType::f32;
   if (result.int32) return DType::i32;
+  if (result.bytes) return DType::u8;
   for (const Tensor& t : inputs)
     if (t && is_floating(t.spec().dtype)) return t.spec().dtype;
   return inputs.front().spec().dtype;

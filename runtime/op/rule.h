@@ -25,6 +25,7 @@ struct RuleOperand {
   bool optional = false;
   bool float32 = false;    // whatever the activations' dtype
   bool int32 = false;      // else
+  bool bytes = false;      // else: a result's, uint8
   bool parameter = false;  // resharded to where activations are
   bool again = false;      // where it is resharded, the gradient wants it likewise
   bool adds = false;       // a result's: an operand more may say what it is added to

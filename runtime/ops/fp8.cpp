@@ -11,15 +11,22 @@ namespace {
 /// Of the weights that are there.
 double layers_of(const View& w_1, const View& w_2) { return 1 + count(w_1) + count(w_2); }
 
+/// Of x beside the operands: what a cast writes and the products read, a byte a number. Of two forms a pass reads one.
+double bytes_of_x(const View& x, const View& transposed) {
+  return x.dtype == DType::u8 ? -elements(x) * count(transposed) : 2 * elements(x);
+}
+
 }  // namespace
 
-Tensors ops::matmul_fp8(const Tensor& x, const Tensors& w, const Tensor& scaling, int64_t layer,
+Tensors ops::matmul_fp8(const DenseInput& x, const Tensors& w, const Fp8Scales& scales,
                         Float8 gradient_format) {
   QT_ASSERT(!w.empty() && w.size() <= 3);
   const auto at = [&w](size_t i) { return i < w.size() ? w[i] : Tensor(); };
-  Tensors y = call(table::matmul_fp8, {x, at(0), at(1), at(2), scaling},
-                   {{"layer", layer}, {"gradient_format", static_cast<int64_t>(gradient_format)}},
-                   {true, w.size() > 1, w.size() > 2});
+  Tensors y =
+      call(table::matmul_fp8, {x.x, at(0), at(1), at(2), scales.scaling, x.transposed},
+           {{"layer", scales.layer}, {"gradient_format", static_cast<int64_t>(gradient_format)}},
+           {true, w.size() > 1, w.size() > 2});
+  if (x.x.spec().dtype == DType::u8) x.x.release();
   y.resize(w.size());
   return y;
 }
@@ -34,16 +41,17 @@ Tensors matmul_fp8_vjp(const Node& node, const Tensors& grads) {
   Tensors d =
       gradients({in["x"], in["w_0"], in["w_1"], in["w_2"]}, ops::table::matmul_fp8_grad, operands,
                 node.attrs, {true, true, !in["w_1"].absent(), !in["w_2"].absent()});
-  d.emplace_back();  // of scaling
+  d.resize(node.inputs.size());  // none of scaling and the transpose
   return d;
 }
 
-// Beside the operands: what casts write and products read, a byte a number.
+// Beside the operands: what casts write and products read.
 Cost matmul_fp8_cost(Views in, Views) {
   const auto operands = inputs_of<rules::matmul_fp8>(in);
   const View& w = operands["w_0"];
   const double layers = layers_of(operands["w_1"], operands["w_2"]), x = elements(operands["x"]);
-  return {.flops = 2 * x * size(w, -1) * layers, .bytes = 2 * (x + elements(w) * layers)};
+  return {.flops = 2 * x * size(w, -1) * layers,
+          .bytes = bytes_of_x(operands["x"], operands["x_t"]) + 2 * elements(w) * layers};
 }
 
 Cost matmul_fp8_grad_cost(Views in, Views) {
@@ -51,7 +59,8 @@ Cost matmul_fp8_grad_cost(Views in, Views) {
   const View& w = operands["w_0"];
   const double layers = layers_of(operands["w_1"], operands["w_2"]), x = elements(operands["x"]);
   return {.flops = 4 * x * size(w, -1) * layers,
-          .bytes = 2 * (x + (elements(w) + 2 * elements(operands["dy_0"])) * layers)};
+          .bytes = bytes_of_x(operands["x"], operands["x_t"]) +
+                   2 * (elements(w) + 2 * elements(operands["dy_0"])) * layers};
 }
 
 }  // namespace quintet

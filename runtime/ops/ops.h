@@ -27,9 +27,19 @@ Tensors matmul(const Tensor& x, const Tensors& w);
 /// x [..., k] times w transposed, w [n, k] -> [..., n].
 Tensor matmul_t(const Tensor& x, const Tensor& w);
 
+/// What dense layers multiply, [..., k]: x, or where layers in 8-bit floating point alone read it its bytes of E4M3, which
+/// their product gives back, and for the gradients of their weights the transpose.
+struct DenseInput {
+  Tensor x, transposed = {};
+};
+/// Scales of layers that share x: number `layer` of [layers, 20]; absent: current scaling.
+struct Fp8Scales {
+  Tensor scaling;
+  int64_t layer = 0;
+};
 /// The same of layers that share x, in 8-bit floating point (kernels/fp8/fp8.h): x [..., k] times each of `w`, one to three
-/// of [k, n] -> as many [..., n]. `scaling`: [layers, 20], of which these are number `layer`; absent: current scaling.
-Tensors matmul_fp8(const Tensor& x, const Tensors& w, const Tensor& scaling, int64_t layer,
+/// of [k, n] -> as many [..., n].
+Tensors matmul_fp8(const DenseInput& x, const Tensors& w, const Fp8Scales& scales,
                    Float8 gradient_format);
 
 /// Rows of table [vocab, embed] for ids [...] int32 -> [..., embed].
@@ -37,6 +47,9 @@ Tensor embed(const Tensor& ids, const Tensor& table);
 
 /// y = x / sqrt(mean(x^2) + eps) * scale over the last axis. arXiv:1910.07467.
 Tensor rms_norm(const Tensor& x, const Tensor& scale, double eps = 1e-6);
+/// The same as the bytes that `to`, the layers which read it, would make of it.
+DenseInput rms_norm_fp8(const Tensor& x, const Tensor& scale, const Fp8Scales& to,
+                        double eps = 1e-6);
 
 /// A dropout mask: kept with probability 1 - rate, then divided by it; a function of key and global
 /// position alone.
@@ -72,6 +85,14 @@ struct ResidualNorm {
 };
 ResidualNorm add_rms_norm(const Tensor& x, const Tensor& y, const Tensor& scale,
                           const Dropout& dropout = {}, double eps = 1e-6);
+/// The same with `out` as bytes for `to`.
+struct ResidualNormFp8 {
+  Tensor x_new;
+  DenseInput out;
+};
+ResidualNormFp8 add_rms_norm_fp8(const Tensor& x, const Tensor& y, const Tensor& scale,
+                                 const Fp8Scales& to, const Dropout& dropout = {},
+                                 double eps = 1e-6);
 
 /// Who may attend to whom: segment ids (0: padding) must be equal and, if causal, the key must not
 /// come after the query unless both are prefix. A query that sees nobody attends uniformly to all

@@ -8,15 +8,39 @@ Tensor ops::rms_norm(const Tensor& x, const Tensor& scale, double eps) {
   return call(table::rms_norm, {x, scale}, {{"eps", eps}})[0];
 }
 
-Tensors rms_norm_vjp(const Node& node, const Tensors& grads) {
-  const auto in = inputs_of<rules::rms_norm>(node.inputs);
-  const Tensor &x = in["x"], &dy = results_of<rules::rms_norm>(grads)["y"];
+ops::DenseInput ops::rms_norm_fp8(const Tensor& x, const Tensor& scale, const Fp8Scales& to,
+                                  double eps) {
+  const Tensors bytes =
+      call(table::rms_norm_fp8, {x, scale, to.scaling}, {{"eps", eps}, {"layer", to.layer}});
+  return {bytes[0], bytes[1]};
+}
+
+namespace {
+
+/// Gradients of x and scale.
+Tensors norm_gradients(const Tensor& x, const Tensor& scale, const Tensor& dy, const Attrs& attrs) {
+  const Op &norm = ops::table::rms_norm_grad, &sum = ops::table::add_rms_norm_grad;
   const Tensor before = take_gradient(x);
-  if (!before) return call(ops::table::rms_norm_grad, {x, in["scale"], dy}, node.attrs);
-  const Tensors all = call(ops::table::add_rms_norm_grad, {x, in["scale"], dy, before}, node.attrs,
-                           {true, false, true});
+  if (!before) return call(norm, {x, scale, dy}, attributes_for(norm, attrs));
+  const Tensors all =
+      call(sum, {x, scale, dy, before}, attributes_for(sum, attrs), {true, false, true});
   const auto results = results_of<rules::add_rms_norm_grad>(all);
   return {results["dx"], results["dscale"]};
+}
+
+}  // namespace
+
+Tensors rms_norm_vjp(const Node& node, const Tensors& grads) {
+  const auto in = inputs_of<rules::rms_norm>(node.inputs);
+  return norm_gradients(in["x"], in["scale"], results_of<rules::rms_norm>(grads)["y"], node.attrs);
+}
+
+Tensors rms_norm_fp8_vjp(const Node& node, const Tensors& grads) {
+  const auto in = inputs_of<rules::rms_norm_fp8>(node.inputs);
+  Tensors d = norm_gradients(in["x"], in["scale"], results_of<rules::rms_norm_fp8>(grads)["y8"],
+                             node.attrs);
+  d.emplace_back();  // of scaling
+  return d;
 }
 
 ops::ResidualNorm ops::add_rms_norm(const Tensor& x, const Tensor& y, const Tensor& scale,
@@ -28,15 +52,27 @@ ops::ResidualNorm ops::add_rms_norm(const Tensor& x, const Tensor& y, const Tens
   return {results["x_new"], results["out"]};
 }
 
-Tensors add_rms_norm_vjp(const Node& node, const Tensors& grads) {
-  const auto d = results_of<rules::add_rms_norm>(grads);
-  const Tensor &dx_new = d["x_new"], &dout = d["out"];
-  const Tensor& x_new = results_of<rules::add_rms_norm>(node.outputs)["x_new"];
-  const Tensor& scale = inputs_of<rules::add_rms_norm>(node.inputs)["scale"];
-  const bool drops = node.attrs.has("rate");
+ops::ResidualNormFp8 ops::add_rms_norm_fp8(const Tensor& x, const Tensor& y, const Tensor& scale,
+                                           const Fp8Scales& to, const Dropout& dropout,
+                                           double eps) {
+  Attrs attrs = dropout.attrs();
+  attrs.set("eps", eps);
+  attrs.set("layer", to.layer);
+  const Tensors outputs = call(table::add_rms_norm_fp8, {x, y, scale, to.scaling}, attrs);
+  const auto results = results_of<rules::add_rms_norm_fp8>(outputs);
+  return {results["x_new"], {results["y8"], results["y8_t"]}};
+}
+
+namespace {
+
+/// Gradients of x, y and scale; of what the ops made, one may be absent.
+Tensors sum_norm_gradients(const Tensor& x_new, const Tensor& scale, const Tensor& dx_new,
+                           const Tensor& dout, const Attrs& attrs) {
+  const bool drops = attrs.has("rate");
   if (dx_new && dout) {
-    const Tensors all = call(ops::table::add_rms_norm_grad, {x_new, scale, dout, dx_new},
-                             node.attrs, {true, drops, true});
+    const Op& sum = ops::table::add_rms_norm_grad;
+    const Tensors all =
+        call(sum, {x_new, scale, dout, dx_new}, attributes_for(sum, attrs), {true, drops, true});
     const auto results = results_of<rules::add_rms_norm_grad>(all);
     return {results["dx"], drops ? results["dy"] : results["dx"], results["dscale"]};
   }
@@ -44,11 +80,29 @@ Tensors add_rms_norm_vjp(const Node& node, const Tensors& grads) {
   const Op &norm_grad = ops::table::rms_norm_grad, &dropout = ops::table::dropout;
   const Tensors norm =
       dx_new ? Tensors{dx_new, {}}
-             : call(norm_grad, {x_new, scale, dout}, attributes_for(norm_grad, node.attrs));
+             : call(norm_grad, {x_new, scale, dout}, attributes_for(norm_grad, attrs));
   const auto results = results_of<rules::rms_norm_grad>(norm);
   const Tensor& dx = results["dx"];
-  return {dx, drops ? call(dropout, {dx}, attributes_for(dropout, node.attrs))[0] : dx,
+  return {dx, drops ? call(dropout, {dx}, attributes_for(dropout, attrs))[0] : dx,
           results["dscale"]};
+}
+
+}  // namespace
+
+Tensors add_rms_norm_vjp(const Node& node, const Tensors& grads) {
+  const auto d = results_of<rules::add_rms_norm>(grads);
+  return sum_norm_gradients(results_of<rules::add_rms_norm>(node.outputs)["x_new"],
+                            inputs_of<rules::add_rms_norm>(node.inputs)["scale"], d["x_new"],
+                            d["out"], node.attrs);
+}
+
+Tensors add_rms_norm_fp8_vjp(const Node& node, const Tensors& grads) {
+  const auto d = results_of<rules::add_rms_norm_fp8>(grads);
+  Tensors of_inputs = sum_norm_gradients(results_of<rules::add_rms_norm_fp8>(node.outputs)["x_new"],
+                                         inputs_of<rules::add_rms_norm_fp8>(node.inputs)["scale"],
+                                         d["x_new"], d["y8"], node.attrs);
+  of_inputs.emplace_back();  // of scaling
+  return of_inputs;
 }
 
 Tensors rms_norm_phases(const Tensors& inputs, const Attrs& attrs, const OutputMask&) {

@@ -34,6 +34,7 @@ struct Fp8Layers {
   Tensor scaling;     // [layers, 20], of the trainer; absent: current scaling
   int64_t layer = 0;  // which of those
   Float8 gradient_format = Float8::e5m2;
+  bool fused_casts = true;  // who makes their input may leave it in their format
 };
 
 struct ParamInfo {

@@ -71,6 +71,9 @@ class Tensor {
   Tensor grad() const;
   void set_grad(Tensor grad) const;
 
+  /// Gives the storage back, of all handles to it: what stays is what gradients find it by.
+  void release() const { impl_->buffer.reset(); }
+
   /// Whether nobody else shares the storage (so it may be overwritten).
   bool unique() const { return impl_.use_count() == 1 && impl_->buffer.use_count() == 1; }
   const void* id() const { return impl_.get(); }

@@ -136,6 +136,7 @@ Fp8Scaling run(Device& device, const Case& c, const Expected& e, double toleranc
   std::vector<View> in{x.view({c.rows, c.k})};
   for (const View& view : views(w, c.k)) in.push_back(view);
   in.push_back(c.is_current ? View::none() : scaling.view({2, kFp8ScalingFloats}));
+  in.push_back(View::none());
   const Attrs attrs{{"layer", int64_t{1}}, {"gradient_format", static_cast<int64_t>(c.gradients)}};
   const auto out = views(y, c.rows);
   kernel_of(ops::table::matmul_fp8, device)(in, out, attrs, device.stream());
@@ -202,8 +203,8 @@ TEST_F(Fp8, WhatIsNotFiniteIsSeenInTheResults) {
     std::memcpy(table.data(), &s, sizeof s);
     const OnDevice<float> scaling(on, table);
     const View none = View::none();
-    const std::vector<View> in{x.view({16, 16}), w.view({16, 16}), none, none,
-                               scaling.view({1, kFp8ScalingFloats})},
+    const std::vector<View> in{
+        x.view({16, 16}), w.view({16, 16}), none, none, scaling.view({1, kFp8ScalingFloats}), none},
         out{y.view({16, 16}), none, none};
     kernel_of(ops::table::matmul_fp8, on)(
         in, out, {{"layer", int64_t{0}}, {"gradient_format", int64_t{1}}}, on.stream());
@@ -221,6 +222,123 @@ TEST_F(Fp8, WhatIsNotFiniteIsSeenInTheResults) {
     products(device(), bad);
     products(Device::cpu(), bad);
   }
+}
+
+/// Bytes that an op leaves, their transpose, and the largest magnitude.
+struct Bytes {
+  std::vector<uint8_t> plain, transposed;
+  float amax;
+};
+
+/// Of numbers as they are stored, what a cast makes.
+template <typename T>
+Bytes cast_of(const std::vector<T>& y, int64_t rows, int64_t columns, float scale) {
+  Bytes made{std::vector<uint8_t>(y.size()), std::vector<uint8_t>(y.size()), 0};
+  uint32_t most = 0;
+  for (int64_t i = 0; i < rows * columns; ++i) {
+    const auto v = static_cast<float>(y[static_cast<size_t>(i)]);
+    most = std::max(most, std::bit_cast<uint32_t>(v) & 0x7fffffffu);
+    const float scaled = v * scale + v * 0.0f;
+    const uint8_t byte = std::isnan(scaled) ? 0x7f : narrowed(scaled, Float8::e4m3);
+    made.plain[static_cast<size_t>(i)] = byte;
+    made.transposed[static_cast<size_t>(i % columns * rows + i / columns)] = byte;
+  }
+  made.amax = std::bit_cast<float>(most);
+  return made;
+}
+
+/// With one sign for NaN, which a CPU keeps.
+std::vector<uint8_t> without_sign_of_nan(std::vector<uint8_t> bytes) {
+  std::ranges::replace(bytes, uint8_t{0xff}, uint8_t{0x7f});
+  return bytes;
+}
+
+/// Runs `op`, which leaves numbers as its last result, and `fp8`, of the same operands and a scaling: the same bits.
+template <typename T>
+void check_bytes(Device& device, const Op& op, const Op& fp8, std::vector<View> in,
+                 const Attrs& attrs, int64_t rows, int64_t columns, float amax_before) {
+  const OnDevice<T> y(device, std::vector<T>(static_cast<size_t>(rows * columns))),
+      sum(device, std::vector<T>(static_cast<size_t>(rows * columns))),
+      sum_fp8(device, std::vector<T>(static_cast<size_t>(rows * columns)));
+  const auto shaped = [&](const auto& array) { return array.view({rows, columns}); };
+  const bool sums = op.rule.outputs.size() == 2;
+  kernel_of(op, device)(in, sums ? std::vector{shaped(sum), shaped(y)} : std::vector{shaped(y)},
+                        attrs, device.stream());
+  for (const bool transposes : {true, false}) {
+    Numbers table(2 * kFp8ScalingFloats, -1);  // layer 1 of two
+    Fp8Scaling s = scaling_of({3.5f, 40, 700}, {amax_before, 1, 2});
+    std::memcpy(&table[kFp8ScalingFloats], &s, sizeof s);
+    const OnDevice<float> scaling(device, table);
+    const OnDevice<uint8_t> plain(device, std::vector<uint8_t>(y.back().size())),
+        transposed(device, std::vector<uint8_t>(y.back().size()));
+    std::vector<View> with = in, out{shaped(plain), transposes ? shaped(transposed) : View::none()};
+    with.push_back(scaling.view({2, kFp8ScalingFloats}));
+    if (sums) out.insert(out.begin(), shaped(sum_fp8));
+    Attrs of_layer = attrs;
+    of_layer.set("layer", int64_t{1});
+    kernel_of(fp8, device)(with, out, of_layer, device.stream());
+    const Bytes want = cast_of(y.back(), rows, columns, 3.5f);
+    EXPECT_TRUE(without_sign_of_nan(plain.back()) == want.plain);
+    EXPECT_TRUE(without_sign_of_nan(transposed.back()) ==
+                (transposes ? want.transposed : std::vector<uint8_t>(want.plain.size())));
+    if (sums) {
+      const std::vector<T> got = sum_fp8.back(), as_without = sum.back();
+      EXPECT_EQ(std::memcmp(got.data(), as_without.data(), got.size() * sizeof(T)), 0);
+    }
+    const Numbers after = scaling.back();
+    std::memcpy(&s, &after[kFp8ScalingFloats], sizeof s);
+    const auto bits = [](float v) { return std::bit_cast<uint32_t>(v); };
+    EXPECT_EQ(bits(s.amax[kFp8X]), std::max(bits(want.amax), bits(amax_before)));
+    EXPECT_EQ(s.amax[kFp8W], 1);
+    EXPECT_EQ(s.amax[kFp8Gradient], 2);
+    for (int64_t i = 0; i < kFp8ScalingFloats; ++i) EXPECT_EQ(after[static_cast<size_t>(i)], -1);
+  }
+}
+
+/// Numbers of which some are not finite or beyond the largest of E4M3.
+template <typename T>
+OnDevice<T> with_extremes(Device& device, int64_t n, uint64_t seed, bool not_finite) {
+  Numbers numbers = normals(static_cast<size_t>(n), seed, 2);
+  numbers[5] = -3e4f;
+  if (not_finite) numbers[numbers.size() / 2] = std::numeric_limits<float>::infinity();
+  if (not_finite) numbers[numbers.size() - 3] = std::numeric_limits<float>::quiet_NaN();
+  return OnDevice<T>(device, as<T>(numbers));
+}
+
+template <typename T>
+void check_norms(Device& device, int64_t rows, int64_t columns, bool not_finite) {
+  SCOPED_TRACE(fmt::format("{} x {} of {} bytes", rows, columns, sizeof(T)));
+  const auto x = with_extremes<T>(device, rows * columns, 1, not_finite),
+             y = with_extremes<T>(device, rows * columns, 2, false);
+  const OnDevice<float> gains(device, normals(static_cast<size_t>(columns), 3, 1));
+  const View x_view = x.view({rows, columns}), y_view = y.view({rows, columns}),
+             gain = gains.view({columns});
+  const Attrs plain{{"eps", 1e-6}},
+      drops{{"eps", 1e-6}, {"rate", 0.25}, {"key0", int64_t{1}}, {"key1", int64_t{2}}};
+  for (const float before : {0.0f, 1e9f}) {
+    check_bytes<T>(device, ops::table::rms_norm, ops::table::rms_norm_fp8, {x_view, gain}, plain,
+                   rows, columns, before);
+    for (const Attrs& attrs : {plain, drops})
+      check_bytes<T>(device, ops::table::add_rms_norm, ops::table::add_rms_norm_fp8,
+                     {x_view, y_view, gain}, attrs, rows, columns, before);
+  }
+}
+
+TEST_F(Fp8, NormsLeaveTheBytesOfACast) {
+  const std::pair<int64_t, int64_t> sizes[] = {{48, 16}, {16, 528}, {80, 1024}};
+  const std::pair<int64_t, int64_t> wide[] = {{48, 2048}, {32, kMostFp8NormDepth}};
+  const auto check = [](Device& on, const auto& all) {
+    for (const auto& [rows, columns] : all)
+      for (const bool not_finite : {false, true}) {
+        check_norms<float>(on, rows, columns, not_finite);
+        if (!on.is_cpu()) check_norms<bfloat16>(on, rows, columns, not_finite);
+      }
+  };
+  on_every_schedule([&] { check(device(), sizes); }, {90});
+  check(device(), wide);
+  Device::use(Device::cpu());
+  check(Device::cpu(), sizes);
+  Device::use(device());
 }
 
 /// A run of updates by `update`, which takes the state where it is.
