@@ -18,6 +18,26 @@ bool leads_layers(const ParamInfo& info) {
   return is_cross && info.name.ends_with("/key/kernel");
 }
 
+/// It and those that share its input.
+std::vector<const ParamInfo*> layers_of(const Parameters& parameters, const ParamInfo& first) {
+  std::vector<const ParamInfo*> all{&first};
+  const auto add = [&](std::string_view of_first, std::string_view other) {
+    if (!first.name.ends_with(of_first)) return;
+    std::string name = first.name;
+    name.replace(name.size() - of_first.size(), of_first.size(), other);
+    for (const ParamInfo& info : parameters.all())
+      if (info.name == name) all.push_back(&info);
+  };
+  const bool is_cross = first.name.find("/encoder_decoder_attention/") != std::string::npos;
+  if (!is_cross) {
+    add("/query/kernel", "/key/kernel");
+    add("/query/kernel", "/value/kernel");
+  }
+  add("/key/kernel", "/value/kernel");
+  add("/wi_0/kernel", "/wi_1/kernel");
+  return all;
+}
+
 }  // namespace
 
 Fp8Recipe recipe_of(const TransformerEngineConfig& config) {
@@ -81,7 +101,8 @@ Fp8Recipe use_fp8(BaseModel& model, const TransformerEngineConfig& config) {
                kConfig, info.name, axis.name, axis.size);
     info.fp8 = Fp8Layers{.scaling = {},
                          .gradient_format = recipe.gradient_format,
-                         .fused_casts = config.fused_casts};
+                         .fused_casts = config.fused_casts,
+                         .kernels = layers_of(model.parameters(), info)};
     any = true;
   }
   QT_CHECK(any, "{}.enabled: this model has no dense layers; bind enabled = False", kConfig);

@@ -139,7 +139,7 @@ std::optional<ops::Fp8Scales> fp8_scales(const Tensor& x, const Param& first,
 Tensors dense(const DenseInput& x, const std::vector<Param>& kernels, const Context& context) {
   if (const auto& fp8 = kernels[0].info().fp8; fp8 && context.train) {
     const Tensors w(kernels.begin(), kernels.end());
-    return ops::matmul_fp8(x, w, {fp8->scaling, fp8->layer}, fp8->gradient_format);
+    return ops::matmul_fp8(x, w, fp8->weights, {fp8->scaling, fp8->layer}, fp8->gradient_format);
   }
   const auto is_plain = [&x](const Param& w) { return !w.info().low_rank && !is_narrow(x, w); };
   if (std::ranges::all_of(kernels, is_plain))
@@ -210,8 +210,12 @@ Tensor MlpBlock::operator()(const DenseInput& x, const Context& context) const {
     if (!wi_1.absent()) wi.push_back(wi_1);
     Tensors h = dense(x, wi, context);
     h.resize(2);
-    const Tensor y = ops::gate(h[0], h[1], activations);
-    return dense({ops::dropout(y, dropout(context))}, std::vector{wo}, context)[0];
+    const ops::Dropout drops = dropout(context);
+    const auto scales = drops.rate == 0 ? fp8_scales(h[0], wo, context) : std::nullopt;
+    const DenseInput y = scales
+                             ? ops::gate_fp8(h[0], h[1], activations, *scales)
+                             : DenseInput{ops::dropout(ops::gate(h[0], h[1], activations), drops)};
+    return dense(y, std::vector{wo}, context)[0];
   }
   return ops::mlp(x.x, wi_0, wi_1.absent() ? Tensor() : wi_1.tensor(), wo, activations,
                   dropout(context));  // [batch, length, embed]

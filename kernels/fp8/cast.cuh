@@ -66,14 +66,12 @@ struct Cast {
 inline constexpr int kCastRows = 128, kCastColumns = 64;
 inline constexpr int kCastUnit = 16;  // numbers of a thread at a time: 16 bytes of results
 
-template <typename Source, Float8 kFormat>
-__global__ void __launch_bounds__(kBlockThreads)
-    cast_tiles(const __grid_constant__ Cast<Source> cast) {
+/// A block's part of it.
+template <Float8 kFormat, typename Source>
+QT_DEVICE void cast_tile(const Cast<Source>& cast, int64_t first_row, int64_t first_column) {
   constexpr int kUnitsOfRow = kCastColumns / kCastUnit, kWordsOfRow = kCastColumns / 4;
   constexpr int kRowsAtOnce = kBlockThreads / kUnitsOfRow;
   auto tile = simt::shared<uint32_t>(0, kCastRows * kWordsOfRow);
-  const int64_t first_row = int64_t{blockIdx.y} * kCastRows;
-  const int64_t first_column = int64_t{blockIdx.x} * kCastColumns;
   const float scale = *cast.scale;
   uint32_t most = 0;
 #pragma unroll
@@ -116,6 +114,12 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
+template <typename Source, Float8 kFormat>
+__global__ void __launch_bounds__(kBlockThreads)
+    cast_tiles(const __grid_constant__ Cast<Source> cast) {
+  cast_tile<kFormat>(cast, int64_t{blockIdx.y} * kCastRows, int64_t{blockIdx.x} * kCastColumns);
+}
+
 /// Columns of a tile of `tile_rows` rows of bytes, `stride` words apart, an odd number, into `transposed` [columns, rows] from
 /// first_row on. tile_rows and rows are multiples of 16, columns one of 4. All threads of a block, after a barrier.
 QT_DEVICE void store_columns(simt::Shared<uint32_t> tile, int stride, int tile_rows,
@@ -142,19 +146,18 @@ QT_DEVICE void store_columns(simt::Shared<uint32_t> tile, int stride, int tile_r
   }
 }
 
-template <typename Source>
-void launch_cast(const Cast<Source>& cast, Float8 format, Stream stream) {
+template <Float8 kFormat, typename Source>
+void launch_cast(const Cast<Source>& cast, Stream stream) {
   if (cast.rows == 0 || cast.columns == 0) return;
   const auto tiles = [](int64_t n, int64_t tile) {
     return static_cast<unsigned>((n + tile - 1) / tile);
   };
-  simt::launch(
-      format == Float8::e4m3 ? cast_tiles<Source, Float8::e4m3> : cast_tiles<Source, Float8::e5m2>,
-      {.grid = {tiles(cast.columns, kCastColumns), tiles(cast.rows, kCastRows)},
-       .block = kBlockThreads,
-       .shared = kCastRows * kCastColumns,
-       .stream = stream},
-      cast);
+  simt::launch(cast_tiles<Source, kFormat>,
+               {.grid = {tiles(cast.columns, kCastColumns), tiles(cast.rows, kCastRows)},
+                .block = kBlockThreads,
+                .shared = kCastRows * kCastColumns,
+                .stream = stream},
+               cast);
 }
 
 /// The scaling of layer `layer` among `view`'s, of an op's operand and attribute.

@@ -1,9 +1,11 @@
+#include <vector>
+
 #include "kernels/fp8/cast.cuh"
 #include "kernels/fp8/fp8_gpu.h"
 #include "kernels/optimizers/gpu_arrays.h"
 #include "kernels/simt/host/gemm.h"
 #include "kernels/simt/host/scratch.h"
-#include "kernels/vectors/operands_gpu.h"
+#include "kernels/vectors/multi.cuh"
 
 namespace quintet::QT_GPU {
 namespace {
@@ -22,6 +24,58 @@ __global__ void __launch_bounds__(kBlockThreads) measure(const T* x, int64_t n, 
     }
   });
   add_to_amax(most, amax);
+}
+
+template <typename T>
+struct WeightEntry {
+  Cast<Elements<T>> cast;
+  int64_t first_chunk;
+  __host__ __device__ int64_t tiles_of_row() const {
+    return (cast.columns + kCastColumns - 1) / kCastColumns;
+  }
+};
+
+/// A block a tile of one of the table's matrices.
+template <typename T>
+__global__ void __launch_bounds__(kBlockThreads)
+    cast_weights(const __grid_constant__ Table<WeightEntry<T>> table) {
+  const WeightEntry<T>& e = entry_of(table, blockIdx.x);
+  const int64_t tile = blockIdx.x - e.first_chunk, columns = e.tiles_of_row();
+  cast_tile<Float8::e4m3>(e.cast, tile / columns * kCastRows, tile % columns * kCastColumns);
+}
+
+template <typename T>
+void cast_weights_of(std::span<const Fp8Weights> layers, DType dtype, Stream stream) {
+  std::vector<WeightEntry<T>> entries;
+  for (const Fp8Weights& l : layers)
+    for (int64_t i = 0; i < l.count && l.dtype == dtype; ++i) {
+      const int64_t size = l.k * l.n;
+      const T* w = static_cast<const T*>(l.w[static_cast<size_t>(i)]);
+      QT_ASSERT(are_aligned({w, l.bytes}));
+      entries.push_back({{.source = {w, l.n},
+                          .rows = l.k,
+                          .columns = l.n,
+                          .plain = l.bytes + l.count * size + i * l.n,
+                          .ld = l.count * l.n,
+                          .transposed = l.bytes + i * size,
+                          .ld_transposed = l.k,
+                          .scale = &l.scaling->scale[kFp8W],
+                          .amax = reinterpret_cast<uint32_t*>(&l.scaling->amax[kFp8W])},
+                         0});
+    }
+  in_tables<WeightEntry<T>>(
+      entries,
+      [](const WeightEntry<T>& e) {
+        return e.tiles_of_row() * ((e.cast.rows + kCastRows - 1) / kCastRows);
+      },
+      [&](const Table<WeightEntry<T>>& table, int64_t chunks) {
+        simt::launch(cast_weights<T>,
+                     {.grid = static_cast<unsigned>(chunks),
+                      .block = kBlockThreads,
+                      .shared = kCastRows * kCastColumns,
+                      .stream = stream},
+                     table);
+      });
 }
 
 /// Of current scaling, when amax is there.
@@ -83,13 +137,22 @@ class Layers {
   int64_t rows, k, n, count = 0;
   Views x() const { return in_.subspan(0, 1); }
   Views w() const { return in_.subspan(1, static_cast<size_t>(count)); }
-  Views dy() const { return in_.subspan(kLayers + 3, static_cast<size_t>(count)); }
+  Views dy() const { return in_.subspan(kLayers + 4, static_cast<size_t>(count)); }
   /// Bytes that who made x left, or their transpose; null: x is numbers.
   uint8_t* bytes_of_x() const {
     return in_[0].dtype == DType::u8 ? in_[0].data<uint8_t>() : nullptr;
   }
   uint8_t* transposed_x() const {
     return in_[kLayers + 2].absent() ? nullptr : in_[kLayers + 2].data<uint8_t>();
+  }
+  /// Of w, if they were left: transposed [count n, k]; [k, count n]. Else null.
+  uint8_t* transposed_w() const {
+    const View& w8 = in_[kLayers + 3];
+    QT_ASSERT(w8.absent() || w8.elements() == 2 * count * n * k);
+    return w8.absent() ? nullptr : w8.data<uint8_t>();
+  }
+  uint8_t* bytes_of_w() const {
+    return transposed_w() == nullptr ? nullptr : transposed_w() + count * n * k;
   }
   const float* scale_inv(Fp8Operand operand) const { return &scaling_->scale_inv[operand].value; }
 
@@ -101,18 +164,18 @@ class Layers {
     if (is_current_) set_current_scale(arrays, operand, format, amax);
     for (size_t i = 0; i < arrays.size(); ++i) {
       const int64_t columns = arrays[i].depth(), at = static_cast<int64_t>(i) * columns;
-      launch_cast(
-          Cast<Elements<T>>{
-              .source = {aligned(arrays[i]), columns},
-              .rows = arrays[i].rows(),
-              .columns = columns,
-              .plain = plain == nullptr ? nullptr : plain + at,
-              .ld = ld,
-              .transposed = transposed == nullptr ? nullptr : transposed + at * ld_transposed,
-              .ld_transposed = ld_transposed,
-              .scale = &scaling_->scale[operand],
-              .amax = records && !is_current_ ? amax : nullptr},
-          format, stream_);
+      const Cast<Elements<T>> one{
+          .source = {aligned(arrays[i]), columns},
+          .rows = arrays[i].rows(),
+          .columns = columns,
+          .plain = plain == nullptr ? nullptr : plain + at,
+          .ld = ld,
+          .transposed = transposed == nullptr ? nullptr : transposed + at * ld_transposed,
+          .ld_transposed = ld_transposed,
+          .scale = &scaling_->scale[operand],
+          .amax = records && !is_current_ ? amax : nullptr};
+      format == Float8::e4m3 ? launch_cast<Float8::e4m3>(one, stream_)
+                             : launch_cast<Float8::e5m2>(one, stream_);
     }
   }
 
@@ -162,13 +225,17 @@ template <typename T>
 void forward(Views in, Views out, const Attrs& attrs, Stream stream) {
   const Layers<T> l("matmul_fp8", in, attrs, stream);
   uint8_t* x8 = l.bytes_of_x();
-  const simt::Scratch x(x8 == nullptr ? l.rows * l.k : 0), w(l.count * l.n * l.k);
-  auto* w8 = w.data<uint8_t>();
+  uint8_t* w8 = l.transposed_w();
+  const simt::Scratch x(x8 == nullptr ? l.rows * l.k : 0),
+      w(w8 == nullptr ? l.count * l.n * l.k : 0);
   if (x8 == nullptr) {
     x8 = x.data<uint8_t>();
     l.cast(l.x(), kFp8X, Float8::e4m3, true, x8, l.k, nullptr, 0);
   }
-  l.cast(l.w(), kFp8W, Float8::e4m3, true, nullptr, 0, w8, l.k);  // [count n, k]
+  if (w8 == nullptr) {
+    w8 = w.data<uint8_t>();
+    l.cast(l.w(), kFp8W, Float8::e4m3, true, nullptr, 0, w8, l.k);  // [count n, k]
+  }
   for (int64_t i = 0; i < l.count; ++i)
     l.product(l.rows, l.n, l.k, x8, kFp8X, Float8::e4m3, w8 + i * l.n * l.k, kFp8W, Float8::e4m3,
               out[static_cast<size_t>(i)], true);
@@ -179,18 +246,20 @@ void backward(Views in, Views out, const Attrs& attrs, Stream stream) {
   const Layers<T> l("matmul_fp8_grad", in, attrs, stream);
   const auto format = static_cast<Float8>(attrs.get<int64_t>("gradient_format"));
   const int64_t all = l.count * l.n, padded = in_units(l.rows);
-  uint8_t* x8 = l.transposed_x();
-  const simt::Scratch x(x8 == nullptr ? l.k * padded : 0), w(l.k * all), dy(l.rows * all),
-      dy_transposed(all * padded);
-  auto *w8 = w.data<uint8_t>(), *dy8 = dy.data<uint8_t>(),
-       *dy8_transposed = dy_transposed.data<uint8_t>();
+  uint8_t *x8 = l.transposed_x(), *w8 = l.bytes_of_w();
+  const simt::Scratch x(x8 == nullptr ? l.k * padded : 0), w(w8 == nullptr ? l.k * all : 0),
+      dy(l.rows * all), dy_transposed(all * padded);
+  auto *dy8 = dy.data<uint8_t>(), *dy8_transposed = dy_transposed.data<uint8_t>();
   if (x8 == nullptr) {
     x8 = x.data<uint8_t>();
     l.cast(l.x(), kFp8X, Float8::e4m3, false, nullptr, 0, x8, padded);  // [k, rows]
   }
-  l.cast(l.w(), kFp8W, Float8::e4m3, false, w8, all, nullptr, 0);                // [k, count n]
+  if (w8 == nullptr) {
+    w8 = w.data<uint8_t>();
+    l.cast(l.w(), kFp8W, Float8::e4m3, false, w8, all, nullptr, 0);  // [k, count n]
+  }
   l.cast(l.dy(), kFp8Gradient, format, true, dy8, all, dy8_transposed, padded);  // both
-  constexpr size_t operands = 2 * kLayers + 3;
+  constexpr size_t operands = 2 * kLayers + 4;
   l.product(l.rows, l.k, all, dy8, kFp8Gradient, format, w8, kFp8W, Float8::e4m3, out[0], false,
             addend_of(in, operands, 0));
   for (int64_t i = 0; i < l.count; ++i)
@@ -207,6 +276,11 @@ void matmul_fp8_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
 
 void matmul_fp8_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
   for_dtype(in[1], "matmul_fp8_grad", [&]<typename T>(T) { backward<T>(in, out, attrs, stream); });
+}
+
+void cast_fp8_weights_gpu(std::span<const Fp8Weights> layers, Stream stream) {
+  cast_weights_of<float>(layers, DType::f32, stream);
+  cast_weights_of<simt::bf16>(layers, DType::bf16, stream);
 }
 
 void update_fp8_scaling_gpu(const Fp8Update& update, const UpdateControl* control, Stream stream) {

@@ -15,14 +15,17 @@
 //
 // Under delayed scaling who makes x may leave it as its bytes of E4M3, which are then `x`, and the same transposed, [k, rows]
 // of whole 16 rows, `x_t`: the first are all that matmul_fp8 reads, the others all that its gradient does. Its amax has grown
-// there (rms_norm_fp8, add_rms_norm_fp8, gate_fp8). The bytes are those that a cast makes of bfloat16.
+// there (rms_norm_fp8, add_rms_norm_fp8, gate_fp8). The bytes are those that a cast makes of bfloat16. Likewise `w8` is all w_i in
+// E4M3, as cast_fp8_weights leaves them before a step's first product: transposed, [n, k] each, then side by side, [k, all n].
 //
 // A finite number that is too large is rounded to the largest; one that is not finite becomes NaN, so that it is seen in the
 // gradients. k and n must be multiples of 16, as tensor cores take 16 bytes. On a CPU and in the emulator the same numbers
 // are multiplied in float32: for tests.
 
+#include <array>
 #include <functional>
 #include <limits>
+#include <span>
 
 #include "kernels/kernel.h"
 #include "runtime/base/float8.h"
@@ -68,6 +71,16 @@ void update_fp8_scaling_cpu(const Fp8Update& update, const UpdateControl* contro
 
 /// Throws a usage error unless tensor cores take products of these sizes.
 void check_fp8_sizes(int64_t k, int64_t n);
+
+/// Layers that share x, whose weights leave in E4M3: w8 of matmul_fp8; scaling's amax of w grows.
+struct Fp8Weights {
+  std::array<const void*, 3> w{};  // [k, n] each, the first `count`
+  int64_t count = 0, k = 0, n = 0;
+  DType dtype = DType::f32;
+  uint8_t* bytes = nullptr;  // [2 count k n]
+  Fp8Scaling* scaling = nullptr;
+};
+void cast_fp8_weights_cpu(std::span<const Fp8Weights> layers);
 
 /// Of norms whose results leave in E4M3 on a GPU: columns that a block's shared memory has room for.
 inline constexpr int64_t kMostFp8NormDepth = 4096;

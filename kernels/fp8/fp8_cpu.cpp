@@ -94,7 +94,43 @@ Cast cast_x(const Layers& l, Views in, bool of_gradient) {
   return result;
 }
 
+/// w of layers, rounded before the step or here.
+Cast cast_w(const Layers& l, Views in, bool records) {
+  const View& bytes = in[kLayers + 3];
+  if (bytes.absent()) return cast(l.w, kFp8W, Float8::e4m3, l.scaling, records);
+  Cast result{.values = {}, .scale_inv = l.scaling->scale_inv[kFp8W].value};
+  const auto n = static_cast<int64_t>(l.count) * l.n;
+  const uint8_t* plain = bytes.data<uint8_t>() + l.k * n;  // [k, n]
+  for (int64_t first = 0; first < n; first += l.n) {
+    std::vector<float>& w = result.values.emplace_back();
+    for (int64_t row = 0; row < l.k; ++row)
+      for (int64_t column = first; column < first + l.n; ++column)
+        w.push_back(widened(plain[row * n + column], Float8::e4m3));
+  }
+  return result;
+}
+
 }  // namespace
+
+void cast_fp8_weights_cpu(std::span<const Fp8Weights> layers) {
+  for (const Fp8Weights& l : layers) {
+    std::vector<View> w;
+    const int64_t sizes[] = {l.k, l.n};
+    for (int64_t i = 0; i < l.count; ++i)
+      w.push_back(View::of(static_cast<const float*>(l.w[static_cast<size_t>(i)]), sizes));
+    const Cast rounded = cast(w, kFp8W, Float8::e4m3, l.scaling, true);
+    uint8_t* plain = l.bytes + l.count * l.k * l.n;
+    for (int64_t i = 0; i < l.count; ++i)
+      for (int64_t row = 0; row < l.k; ++row)
+        for (int64_t column = 0; column < l.n; ++column) {
+          const uint8_t byte = narrowed(
+              rounded.values[static_cast<size_t>(i)][static_cast<size_t>(row * l.n + column)],
+              Float8::e4m3);
+          l.bytes[(i * l.n + column) * l.k + row] = byte;
+          plain[(row * l.count + i) * l.n + column] = byte;
+        }
+  }
+}
 
 void cpu::make_fp8_bytes(Views out, const View& scaling, const Attrs& attrs,
                          const std::function<void(const View& y)>& make) {
@@ -125,7 +161,7 @@ void check_fp8_sizes(int64_t k, int64_t n) {
 void matmul_fp8_cpu(Views in, Views out, const Attrs& attrs, Stream) {
   const Layers l(in, attrs);
   const Cast x = cast_x(l, in, false);
-  const Cast w = cast(l.w, kFp8W, Float8::e4m3, l.scaling, true);
+  const Cast w = cast_w(l, in, true);
   for (size_t i = 0; i < l.count; ++i)
     cpu::gemm({.m = l.rows, .n = l.n, .k = l.k, .alpha = x.scale_inv * w.scale_inv},
               x.values[0].data(), l.k, w.values[i].data(), l.n, cpu::f32(out[i], "matmul_fp8", "y"),
@@ -136,9 +172,9 @@ void matmul_fp8_grad_cpu(Views in, Views out, const Attrs& attrs, Stream) {
   const Layers l(in, attrs);
   const auto format = static_cast<Float8>(attrs.get<int64_t>("gradient_format"));
   const Cast x = cast_x(l, in, true);
-  const Cast w = cast(l.w, kFp8W, Float8::e4m3, l.scaling, false);
-  const Cast dy = cast(in.subspan(kLayers + 3, l.count), kFp8Gradient, format, l.scaling, true);
-  constexpr size_t operands = 2 * kLayers + 3;
+  const Cast w = cast_w(l, in, false);
+  const Cast dy = cast(in.subspan(kLayers + 4, l.count), kFp8Gradient, format, l.scaling, true);
+  constexpr size_t operands = 2 * kLayers + 4;
   const float beta = cpu::copy_addend(in, operands, out, 0);
   for (size_t i = 0; i < l.count; ++i) {
     cpu::gemm({.m = l.rows,

@@ -1,3 +1,4 @@
+#include "kernels/fp8/cast.cuh"
 #include "kernels/mlp/grouped.cuh"
 #include "kernels/mlp/mlp_gpu.h"
 #include "kernels/simt/host/gemm.h"
@@ -35,6 +36,31 @@ __global__ void activate(const __grid_constant__ DropoutMask mask, const T* h0, 
     store<count>(y + i, a);
   });
 }
+
+/// What activate() would store of dropout's input, act0(h0) act1(h1), for a cast.
+template <typename T, Activation kAct0>
+struct Gated {
+  const T *h0, *h1;  // h1 null: of act0(h0)
+  Activation act1;
+  int64_t columns;
+  template <int kCount>
+  __device__ void operator()(int64_t row, int64_t column, float (&v)[kCount]) const {
+    constexpr bool kFast = !std::is_same_v<T, float>;
+    float b[kCount] = {};
+    load<kCount>(h0 + row * columns + column, v);
+    if (h1 != nullptr) load<kCount>(h1 + row * columns + column, b);
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) v[j] = activation<kAct0, kFast>(v[j]).value;
+    if (h1 != nullptr)
+      mlp::for_activation(act1, [&](auto act) {
+#pragma unroll
+        for (int j = 0; j < kCount; ++j) v[j] *= activation<act(), kFast>(b[j]).value;
+      });
+    uint32_t words[kCount * sizeof(T) / 4];
+    pack_words<T>(v, words);  // rounded as if it were stored
+    unpack_words<T>(words, v);
+  }
+};
 
 /// mlp::hidden_grad of dy; h1 null: d1 is not touched; y null: it is not kept. y may be dy, d0 and d1
 /// h0 and h1.
@@ -289,6 +315,30 @@ void gate_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
     for_gate(Gate::of(op, attrs), [&](auto act0, auto act1) {
       simt::launch(activate<T, act0(), act1()>, over_hidden<T>(n, vector, stream), DropoutMask{},
                    h0, h1, y, n, in[0].depth(), vector);
+    });
+  });
+}
+
+void gate_fp8_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
+  const char* op = "gate_fp8";
+  expect_shape(out[0].elements() == in[0].elements(), op, "..., ...? -> ...");
+  const int64_t rows = in[0].rows(), columns = in[0].depth();
+  for_dtype(in[0], op, [&]<typename T>(T) {
+    const T *h0 = elements<T>(in[0], op, "h0"), *h1 = optional_elements<T>(in[1], op, "h1");
+    QT_ASSERT(are_aligned({h0, h1}));
+    const Fp8Bytes to(out[0], out[1], scaling_of(in[2], attrs, op));
+    const Gate gate = Gate::of(op, attrs);
+    mlp::for_activation(gate.act0, [&](auto act0) {
+      launch_cast<Float8::e4m3>(Cast<Gated<T, act0()>>{.source = {h0, h1, gate.act1, columns},
+                                                       .rows = rows,
+                                                       .columns = columns,
+                                                       .plain = to.plain,
+                                                       .ld = columns,
+                                                       .transposed = to.transposed,
+                                                       .ld_transposed = rows,
+                                                       .scale = to.scale,
+                                                       .amax = to.amax},
+                                stream);
     });
   });
 }

@@ -7,6 +7,7 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/dropout/apply.h"
+#include "kernels/fp8/fp8.h"
 #include "kernels/mlp/activate.h"
 
 namespace quintet {
@@ -164,6 +165,12 @@ void gate_cpu(Views in, Views out, const Attrs& attrs, Stream) {
   float* y = cpu::f32(out[0], "gate", "y");
   cpu::parallel_for(n, cpu::kGrainElements, [=](int64_t begin, int64_t end) {
     cpu::activate(gate, h0 + begin, h1 == nullptr ? nullptr : h1 + begin, y + begin, end - begin);
+  });
+}
+
+void gate_fp8_cpu(Views in, Views out, const Attrs& attrs, Stream stream) {
+  cpu::make_fp8_bytes(out, in[2], attrs, [&](const View& y) {
+    gate_cpu(in, {&y, 1}, attrs, stream);
   });
 }
 

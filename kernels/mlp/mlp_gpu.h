@@ -14,6 +14,8 @@ void mlp_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void mlp_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 
 void gate_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
+/// h0's rows and columns are multiples of 16.
+void gate_fp8_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void gate_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 
 }  // namespace quintet::QT_GPU

@@ -16,14 +16,19 @@ double bytes_of_x(const View& x, const View& transposed) {
   return x.dtype == DType::u8 ? -elements(x) * count(transposed) : 2 * elements(x);
 }
 
+/// The same of so many numbers like w. Where they are cast already they are not read, and of their two forms one is.
+double bytes_of_w(const View& bytes, const View& w, double numbers) {
+  return numbers * (bytes.absent() ? 2.0 : -1.0 - static_cast<double>(size_of(w.dtype)));
+}
+
 }  // namespace
 
-Tensors ops::matmul_fp8(const DenseInput& x, const Tensors& w, const Fp8Scales& scales,
-                        Float8 gradient_format) {
+Tensors ops::matmul_fp8(const DenseInput& x, const Tensors& w, const Tensor& w8,
+                        const Fp8Scales& scales, Float8 gradient_format) {
   QT_ASSERT(!w.empty() && w.size() <= 3);
   const auto at = [&w](size_t i) { return i < w.size() ? w[i] : Tensor(); };
   Tensors y =
-      call(table::matmul_fp8, {x.x, at(0), at(1), at(2), scales.scaling, x.transposed},
+      call(table::matmul_fp8, {x.x, at(0), at(1), at(2), scales.scaling, x.transposed, w8},
            {{"layer", scales.layer}, {"gradient_format", static_cast<int64_t>(gradient_format)}},
            {true, w.size() > 1, w.size() > 2});
   if (x.x.spec().dtype == DType::u8) x.x.release();
@@ -41,7 +46,7 @@ Tensors matmul_fp8_vjp(const Node& node, const Tensors& grads) {
   Tensors d =
       gradients({in["x"], in["w_0"], in["w_1"], in["w_2"]}, ops::table::matmul_fp8_grad, operands,
                 node.attrs, {true, true, !in["w_1"].absent(), !in["w_2"].absent()});
-  d.resize(node.inputs.size());  // none of scaling and the transpose
+  d.resize(node.inputs.size());  // none of scaling and bytes
   return d;
 }
 
@@ -51,7 +56,8 @@ Cost matmul_fp8_cost(Views in, Views) {
   const View& w = operands["w_0"];
   const double layers = layers_of(operands["w_1"], operands["w_2"]), x = elements(operands["x"]);
   return {.flops = 2 * x * size(w, -1) * layers,
-          .bytes = bytes_of_x(operands["x"], operands["x_t"]) + 2 * elements(w) * layers};
+          .bytes = bytes_of_x(operands["x"], operands["x_t"]) +
+                   bytes_of_w(operands["w8"], w, elements(w) * layers)};
 }
 
 Cost matmul_fp8_grad_cost(Views in, Views) {
@@ -60,7 +66,8 @@ Cost matmul_fp8_grad_cost(Views in, Views) {
   const double layers = layers_of(operands["w_1"], operands["w_2"]), x = elements(operands["x"]);
   return {.flops = 4 * x * size(w, -1) * layers,
           .bytes = bytes_of_x(operands["x"], operands["x_t"]) +
-                   2 * (elements(w) + 2 * elements(operands["dy_0"])) * layers};
+                   bytes_of_w(operands["w8"], w, elements(w) * layers) +
+                   4 * elements(operands["dy_0"]) * layers};
 }
 
 }  // namespace quintet

@@ -32,10 +32,26 @@ Tensor ops::gate(const Tensor& h0, const Tensor& h1, const std::vector<std::stri
   return call(table::gate, {h0, h1}, attrs)[0];
 }
 
+ops::DenseInput ops::gate_fp8(const Tensor& h0, const Tensor& h1,
+                              const std::vector<std::string>& activations, const Fp8Scales& to) {
+  Attrs attrs;
+  Gate::of("gate_fp8", activations, !h1.absent()).add_to(attrs);
+  attrs.set("layer", to.layer);
+  const Tensors bytes = call(table::gate_fp8, {h0, h1, to.scaling}, attrs);
+  return {bytes[0], bytes[1]};
+}
+
 Tensors gate_vjp(const Node& node, const Tensors& grads) {
-  const Tensor& h1 = inputs_of<rules::gate>(node.inputs)["h1"];
-  return call(ops::table::gate_grad, {node.inputs[0], h1, grads[0]}, node.attrs,
+  const Op& gate_grad = ops::table::gate_grad;
+  const Tensor &h0 = node.inputs[0], &h1 = node.inputs[1];
+  return call(gate_grad, {h0, h1, grads[0]}, attributes_for(gate_grad, node.attrs),
               {true, !h1.absent()});
+}
+
+Tensors gate_fp8_vjp(const Node& node, const Tensors& grads) {
+  Tensors d = gate_vjp(node, grads);
+  d.emplace_back();  // of scaling
+  return d;
 }
 
 Tensors mlp_vjp(const Node& node, const Tensors& grads) {

@@ -38,8 +38,8 @@ struct Fp8Scales {
   int64_t layer = 0;
 };
 /// The same of layers that share x, in 8-bit floating point (kernels/fp8/fp8.h): x [..., k] times each of `w`, one to three
-/// of [k, n] -> as many [..., n].
-Tensors matmul_fp8(const DenseInput& x, const Tensors& w, const Fp8Scales& scales,
+/// of [k, n] -> as many [..., n]. w8: all of them as cast_fp8_weights leaves them, or absent.
+Tensors matmul_fp8(const DenseInput& x, const Tensors& w, const Tensor& w8, const Fp8Scales& scales,
                    Float8 gradient_format);
 
 /// Rows of table [vocab, embed] for ids [...] int32 -> [..., embed].
@@ -70,6 +70,9 @@ Tensor mlp(const Tensor& x, const Tensor& wi_0, const Tensor& wi_1, const Tensor
            const std::vector<std::string>& activations, const Dropout& dropout = {});
 /// act0(h0) act1(h1), or act0(h0) without h1; all [..., mlp].
 Tensor gate(const Tensor& h0, const Tensor& h1, const std::vector<std::string>& activations);
+/// The same as the bytes that `to`, the layer which reads it, would make of it.
+DenseInput gate_fp8(const Tensor& h0, const Tensor& h1, const std::vector<std::string>& activations,
+                    const Fp8Scales& to);
 /// Activations of products, without dropout -> [..., mlp]. It has no gradient.
 Tensor mlp_in(const Tensor& x, const Tensor& wi_0, const Tensor& wi_1,
               const std::vector<std::string>& activations);

@@ -34,7 +34,10 @@ struct Fp8Layers {
   Tensor scaling;     // [layers, 20], of the trainer; absent: current scaling
   int64_t layer = 0;  // which of those
   Float8 gradient_format = Float8::e5m2;
-  bool fused_casts = true;  // who makes their input may leave it in their format
+  bool fused_casts = true;                     // who makes their input may leave it in their format
+  std::vector<const ParamInfo*> kernels = {};  // these layers', this one's first
+  Tensor weights =
+      {};  // of the trainer: `kernels` in their format for this step; absent: they are cast where they are used
 };
 
 struct ParamInfo {

@@ -6,21 +6,27 @@
 #include "kernels/optimizers/gpu_arrays.h"
 #include "runtime/execution/rank_sums.h"
 #include "runtime/mesh/sharding.h"
+#include "runtime/profile/profile.h"
 
 namespace quintet {
 
 Fp8State::Fp8State(Parameters& parameters, const Fp8Recipe& recipe) {
-  std::vector<ParamInfo*> layers;
   for (ParamInfo& info : parameters.all())
-    if (info.fp8) layers.push_back(&info);
-  if (layers.empty() || recipe.current) return;
-  const int64_t count = std::ssize(layers);
+    if (info.fp8 && !recipe.current) layers_.push_back(&info);
+  if (layers_.empty()) return;
+  const int64_t count = std::ssize(layers_);
   scaling_ = Tensor({{{"fp8_layers", count}, {"fp8_scaling", kFp8ScalingFloats}}, DType::f32});
   scaling_.count_as(MemoryKind::kOptimizer);
   for (int64_t i = 0; i < count; ++i) {
-    ParamInfo& info = *layers[static_cast<size_t>(i)];
+    ParamInfo& info = *layers_[static_cast<size_t>(i)];
     info.fp8->scaling = scaling_;
     info.fp8->layer = i;
+    if (info.fp8->fused_casts && ExecutionContext::current().sharding == nullptr) {
+      int64_t bytes = 0;
+      for (const ParamInfo* kernel : info.fp8->kernels) bytes += 2 * kernel->spec.elements();
+      info.fp8->weights = Tensor({{{"fp8_bytes", bytes}}, DType::u8});
+      info.fp8->weights.count_as(MemoryKind::kParameters);
+    }
     names_.push_back(info.name.substr(0, info.name.rfind('/') + 1));
   }
   const int64_t sizes[] = {count, kFp8Operands, recipe.amax_history_len};
@@ -37,8 +43,35 @@ Fp8State::Fp8State(Parameters& parameters, const Fp8Recipe& recipe) {
       .scaled_max = {scaled(Float8::e4m3), scaled(Float8::e4m3), scaled(recipe.gradient_format)}};
   Fp8Scaling start{};
   for (int i = 0; i < kFp8Operands; ++i) start.scale[i] = start.scale_inv[i].value = 1;
-  const std::vector<Fp8Scaling> all(layers.size(), start);
+  const std::vector<Fp8Scaling> all(layers_.size(), start);
   scaling_.device().copy_in(scalings(), all.data(), scaling_.bytes());
+}
+
+void Fp8State::cast_weights() {
+  std::vector<Fp8Weights> all;
+  int64_t numbers = 0;
+  for (const ParamInfo* info : layers_) {
+    const Fp8Layers& fp8 = *info->fp8;
+    if (fp8.weights.absent()) continue;
+    const View w = info->used().local();
+    Fp8Weights layer{.count = std::ssize(fp8.kernels),
+                     .k = w.size(0),
+                     .n = w.size(1),
+                     .dtype = w.dtype,
+                     .bytes = reinterpret_cast<uint8_t*>(fp8.weights.raw()),
+                     .scaling = scalings() + fp8.layer};
+    for (size_t i = 0; i < fp8.kernels.size(); ++i)
+      layer.w.at(i) = fp8.kernels[i]->used().local().pointer;
+    numbers += layer.count * layer.k * layer.n;
+    all.push_back(layer);
+  }
+  if (all.empty()) return;
+  const ProfileScope scope("cast_fp8_weights", numbers * (size_of(all[0].dtype) + 2));
+  Device& device = scaling_.device();
+  if (!device.is_cpu())
+    device.kernels().cast_fp8_weights(all, device.stream());
+  else if (device.memory_is_real())
+    cast_fp8_weights_cpu(all);
 }
 
 void Fp8State::update(const UpdateControl* control) {

@@ -2,7 +2,7 @@
 // The scales of a model's FP8 layers, and the history that delayed scaling takes them from, as Transformer Engine's.
 //
 //   Fp8State state(parameters, recipe);     // layers whose first kernel has ParamInfo::fp8
-//   ... a step ...
+//   state.cast_weights();  ... a step ...
 //   state.update(control);                  // on all ranks; nothing but amax is forgotten if control says skip
 
 #include <memory>
@@ -30,6 +30,8 @@ class Fp8State {
   /// Scales of 1 and empty histories, in the current device's memory. Parameters must outlive it.
   Fp8State(Parameters& parameters, const Fp8Recipe& recipe);
   bool empty() const { return names_.empty(); }
+  /// The beginning of a step: weights of layers with ParamInfo::fp8's fused_casts, of one rank, for all of its products.
+  void cast_weights();
   /// The end of a step on the current mesh; `control`: in the device's memory, may be null.
   void update(const UpdateControl* control);
   /// Of a step whose gradients are dropped.
@@ -42,6 +44,7 @@ class Fp8State {
  private:
   Fp8Scaling* scalings() const { return reinterpret_cast<Fp8Scaling*>(scaling_.raw()); }
 
+  std::vector<ParamInfo*> layers_;
   std::vector<std::string> names_;
   Tensor scaling_;
   StateBuffer history_;

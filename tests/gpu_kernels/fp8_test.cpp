@@ -2,6 +2,7 @@
 
 #include "kernels/fp8/fp8.h"
 
+#include "kernels/mlp/mlp.h"
 #include "kernels/optimizers/gpu_arrays.h"
 #include "runtime/op/op.h"
 #include "tests/gpu_kernels/on_device.h"
@@ -136,7 +137,7 @@ Fp8Scaling run(Device& device, const Case& c, const Expected& e, double toleranc
   std::vector<View> in{x.view({c.rows, c.k})};
   for (const View& view : views(w, c.k)) in.push_back(view);
   in.push_back(c.is_current ? View::none() : scaling.view({2, kFp8ScalingFloats}));
-  in.push_back(View::none());
+  in.insert(in.end(), 2, View::none());  // nothing is cast before
   const Attrs attrs{{"layer", int64_t{1}}, {"gradient_format", static_cast<int64_t>(c.gradients)}};
   const auto out = views(y, c.rows);
   kernel_of(ops::table::matmul_fp8, device)(in, out, attrs, device.stream());
@@ -203,8 +204,13 @@ TEST_F(Fp8, WhatIsNotFiniteIsSeenInTheResults) {
     std::memcpy(table.data(), &s, sizeof s);
     const OnDevice<float> scaling(on, table);
     const View none = View::none();
-    const std::vector<View> in{
-        x.view({16, 16}), w.view({16, 16}), none, none, scaling.view({1, kFp8ScalingFloats}), none},
+    const std::vector<View> in{x.view({16, 16}),
+                               w.view({16, 16}),
+                               none,
+                               none,
+                               scaling.view({1, kFp8ScalingFloats}),
+                               none,
+                               none},
         out{y.view({16, 16}), none, none};
     kernel_of(ops::table::matmul_fp8, on)(
         in, out, {{"layer", int64_t{0}}, {"gradient_format", int64_t{1}}}, on.stream());
@@ -338,6 +344,96 @@ TEST_F(Fp8, NormsLeaveTheBytesOfACast) {
   check(device(), wide);
   Device::use(Device::cpu());
   check(Device::cpu(), sizes);
+  Device::use(device());
+}
+
+template <typename T>
+void check_gates(Device& device, int64_t rows, int64_t columns, bool not_finite) {
+  SCOPED_TRACE(fmt::format("{} x {} of {} bytes", rows, columns, sizeof(T)));
+  const auto h0 = with_extremes<T>(device, rows * columns, 1, not_finite),
+             h1 = with_extremes<T>(device, rows * columns, 2, false);
+  const View h0_view = h0.view({rows, columns}), h1_view = h1.view({rows, columns});
+  for (int64_t act0 = 0; act0 <= static_cast<int64_t>(Activation::gelu_erf); ++act0) {
+    Attrs attrs{{"act0", act0}};
+    check_bytes<T>(device, ops::table::gate, ops::table::gate_fp8, {h0_view, View::none()}, attrs,
+                   rows, columns, 0);
+    attrs.set("act1", (act0 + 3) % 5);
+    check_bytes<T>(device, ops::table::gate, ops::table::gate_fp8, {h0_view, h1_view}, attrs, rows,
+                   columns, 1e9f);
+  }
+}
+
+TEST_F(Fp8, ActivationsLeaveTheBytesOfACast) {
+  const auto check = [](Device& on) {
+    for (const auto& [rows, columns] : {std::pair{48, 16}, {144, 80}})
+      for (const bool not_finite : {false, true}) {
+        check_gates<float>(on, rows, columns, not_finite);
+        if (!on.is_cpu()) check_gates<bfloat16>(on, rows, columns, not_finite);
+      }
+  };
+  on_every_schedule([&] { check(device()); }, {90});
+  Device::use(Device::cpu());
+  check(Device::cpu());
+  Device::use(device());
+}
+
+template <typename T>
+void check_weights(Device& device) {
+  std::vector<OnDevice<T>> w;
+  std::vector<OnDevice<uint8_t>> bytes;
+  std::vector<Fp8Weights> layers;
+  Numbers table(3 * kFp8ScalingFloats);
+  const Fp8Scaling before = scaling_of({1, 3.5f, 1}, {1, 0.5f, 2});
+  const std::array<int64_t, 3> sizes[] = {{3, 48, 144}, {1, 272, 16}, {2, 16, 64}};  // count, k, n
+  for (const auto& [count, k, n] : sizes) {
+    std::memcpy(&table[layers.size() * kFp8ScalingFloats], &before, sizeof before);
+    bytes.emplace_back(device, std::vector<uint8_t>(static_cast<size_t>(2 * count * k * n)));
+    Fp8Weights& layer =
+        layers.emplace_back(Fp8Weights{.count = count, .k = k, .n = n, .dtype = dtype_of<T>()});
+    for (int64_t i = 0; i < count; ++i) {
+      w.push_back(with_extremes<T>(device, k * n, w.size(), layers.size() == 2));
+      layer.w.at(static_cast<size_t>(i)) = w.back().data();
+    }
+    layer.bytes = bytes.back().data();
+  }
+  const OnDevice<float> scaling(device, table);
+  for (size_t i = 0; i < layers.size(); ++i)
+    layers[i].scaling = reinterpret_cast<Fp8Scaling*>(scaling.data()) + i;
+  device.is_cpu() ? cast_fp8_weights_cpu(layers)
+                  : device.kernels().cast_fp8_weights(layers, device.stream());
+  size_t matrix = 0;
+  for (size_t l = 0; l < layers.size(); ++l) {
+    const auto [count, k, n] = sizes[l];
+    const std::vector<uint8_t> got = without_sign_of_nan(bytes[l].back());
+    uint32_t most = std::bit_cast<uint32_t>(before.amax[kFp8W]);
+    for (int64_t i = 0; i < count; ++i) {
+      const Bytes want = cast_of(w[matrix++].back(), k, n, 3.5f);
+      most = std::max(most, std::bit_cast<uint32_t>(want.amax));
+      EXPECT_TRUE(
+          std::equal(want.transposed.begin(), want.transposed.end(), got.begin() + i * k * n));
+      for (int64_t row = 0; row < k; ++row)
+        EXPECT_TRUE(std::equal(want.plain.begin() + row * n, want.plain.begin() + (row + 1) * n,
+                               got.begin() + count * k * n + (row * count + i) * n))
+            << l << " " << i << " " << row;
+    }
+    Fp8Scaling after;
+    std::memcpy(&after, &scaling.back()[l * kFp8ScalingFloats], sizeof after);
+    EXPECT_EQ(std::bit_cast<uint32_t>(after.amax[kFp8W]), most);
+    EXPECT_EQ(after.amax[kFp8X], 1);
+  }
+}
+
+TEST_F(Fp8, WeightsOfAllLayersAreCastInOneLaunch) {
+  on_every_schedule(
+      [&] {
+        const int64_t before = device().counters().read().launches;
+        check_weights<bfloat16>(device());
+        EXPECT_EQ(device().counters().read().launches - before, 1);
+        check_weights<float>(device());
+      },
+      {90});
+  Device::use(Device::cpu());
+  check_weights<float>(Device::cpu());
   Device::use(device());
 }
 
