@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "kernels/optimizers/adafactor.cuh"
 #include "kernels/optimizers/watch.cuh"
 #include "kernels/simt/host/scratch.h"
+#include "kernels/simt/resident.cuh"
 #include "runtime/base/check.h"
 
 namespace quintet::QT_GPU {
@@ -13,457 +15,557 @@ namespace {
 /// 1 / sqrt(x), rounded correctly twice.
 __device__ float inverse_root(float x) { return 1.0f / sqrtf(x); }
 
-using Workspace = simt::Shared<double>;
-/// Shared memory: 32 doubles for sums, then a row of columns for each warp.
-__device__ Workspace workspace() { return simt::shared<double>(0, 32); }
-constexpr size_t kShared = 256 + kWarps * kTileColumns * sizeof(float);
+constexpr int kTileFloats = kTileLines * kTileColumns;
+constexpr size_t kSlotBytes = kTileFloats * sizeof(float);
+constexpr uint32_t kMostSlots = 3;
 
-/// Squares of gradients by column, summed over the warps' lines in order, into the tile's row.
-__device__ void store_column_sums(const Entry& e, const Tile& tile,
-                                  const float (&sums)[kHalves][kUnit]) {
-  auto rows = simt::shared<float>(256, kWarps * kTileColumns);
-  const uint32_t warp = threadIdx.x / 32;
+/// What the phases of a tile know of the launch and of the tile's window.
+template <bool kVector>
+struct Work {
+  const Numbers& numbers;
+  const Pipeline& pipeline;
+  Sums sums;
+  uint32_t held_before;
+
+  __device__ const AdafactorStep& step() const { return numbers.step; }
+  /// Its gradients' slot in this block's shared memory, or -1.
+  __device__ int slot(const Tile& tile) const {
+    if (tile.index >= pipeline.held()) return -1;
+    return static_cast<int>((held_before + tile.index) / gridDim.x % pipeline.slots);
+  }
+};
+
+/// A tile's scaled gradients, held by the block or read from memory.
+template <bool kVector>
+struct Gradients {
+  const void* const from;
+  const bool is_bf16;
+  const float scale;
+  const bool held;
+  simt::Shared<float> slot{};
+
+  /// number: Work::slot, or -1 if none holds them yet.
+  __device__ Gradients(const Entry& e, const Work<kVector>& work, int number)
+      : from(e.a.gradient.pointer),
+        is_bf16(e.a.gradient.is_bf16),
+        scale(work.numbers.gradient_scale()),
+        held(number >= 0) {
+    if (held) slot = place(number);
+  }
+  static __device__ simt::Shared<float> place(int slot) {
+    return simt::shared<float>(kHeldAt + static_cast<size_t>(slot) * kSlotBytes, kTileFloats);
+  }
+  __device__ void load(const Unit<kVector>& unit, Words& words) const {
+    if (!held) load_unit(from, is_bf16, unit, words);
+  }
+  __device__ void scaled(const Unit<kVector>& unit, const Words& words, float (&g)[kUnit]) const {
+    if (held) {
+      uint32_t bits[kUnit];
+      load_words(slot + unit.place * kUnit, bits);
+      return unpack_words<float>(bits, g);
+    }
+    unpack(words, is_bf16, g);
 #pragma unroll
-  for (int half = 0; half < kHalves; ++half)
-#pragma unroll
-    for (int k = 0; k < kUnit; ++k)
-      rows[warp * kTileColumns + unit_column(tile, half) - tile.column + k] = sums[half][k];
-  __syncthreads();
-  const uint32_t column = tile.column + threadIdx.x;  // as many threads as columns
-  static_assert(kTileColumns == kBlockThreads);
-  if (column >= e.a.shape.length) return;
-  float total = 0;
-  for (int w = 0; w < kWarps; ++w) total += rows[w * kTileColumns + threadIdx.x];
-  const int64_t row = tile.group * member_tiles(e.a.shape) + tile.member / kTileLines;
-  e.along_sums[row * e.a.shape.length + column] = total;
+    for (int k = 0; k < kUnit; ++k) g[k] *= scale;
+  }
+};
+
+/// To be found by Gradients in a later phase.
+template <bool kVector>
+__device__ void hold_unit(const simt::Shared<float>& slot, const Unit<kVector>& unit,
+                          const float (&g)[kUnit]) {
+  uint32_t bits[kUnit];
+  pack_words<float>(g, bits);
+  store_words(slot + unit.place * kUnit, bits);
 }
 
-__device__ void factored_sums(const Entry& e, const Tile& tile, const Numbers& numbers) {
-  const float scale = numbers.gradient_scale();
-  float columns[kHalves][kUnit] = {}, of_param = 0;
-  for_lines(e.a.shape, tile, [&](const Line& line) {
-    float of_line = 0;
+/// Squares of gradients by column, summed over the warps' lines in order, into the tile's sums.
+template <bool kVector>
+__device__ void store_column_sums(const Tile& tile, const Work<kVector>& work,
+                                  const float (&sums)[kUnit]) {
+  auto rows = simt::shared<float>(kRowsAt, kWarps * kTileColumns);
+  __syncthreads();
 #pragma unroll
-    for (int half = 0; half < kHalves; ++half) {
-      const uint32_t column = unit_column(tile, half);
-      const int count = line.count(column);
-      float g[kUnit], p[kUnit];
-      load_gradient(e.a.gradient, line.begin + column, count, e.vector != 0, g);
-      load_some<true>(e.a.param + line.begin + column, count, e.vector != 0, p);
+  for (int k = 0; k < kUnit; ++k)
+    rows[threadIdx.x / 32 * kTileColumns + threadIdx.x % 32 * kUnit + static_cast<uint32_t>(k)] =
+        sums[k];
+  __syncthreads();
+  if (threadIdx.x >= kTileColumns) return;
+  float total = 0;
+  for (int w = 0; w < kWarps; ++w) total += rows[w * kTileColumns + threadIdx.x];
+  work.sums.along[int64_t{tile.index} * kTileColumns + threadIdx.x] = total;
+}
+
+template <bool kVector>
+__device__ void factored_sums(const Tile& tile, const Work<kVector>& work) {
+  const Gradients<kVector> gradients(tile.e, work, -1);
+  const int slot = work.slot(tile);
+  const auto hold = slot < 0 ? simt::Shared<float>{} : Gradients<kVector>::place(slot);
+  float* const across = work.sums.across + int64_t{tile.index} * kTileLines;
+  float columns[kUnit] = {};
+  for_units_of<kVector, Words, kLoads>(
+      tile, [&](const Unit<kVector>& unit, Words& words) { gradients.load(unit, words); },
+      [&](const Unit<kVector>& unit, const Words& words) {
+        float g[kUnit], of_line = 0;
+        gradients.scaled(unit, words, g);
 #pragma unroll
-      for (int k = 0; k < kUnit; ++k) {
-        const float square = (g[k] * scale) * (g[k] * scale);
-        columns[half][k] += square;
-        of_line += square;
-        of_param += p[k] * p[k];
-      }
-    }
-    of_line = warp_sum(of_line);
-    if (threadIdx.x % 32 == 0)
-      e.across_sums[(tile.column / kTileColumns * e.a.shape.groups + tile.group) *
-                        int64_t{e.a.shape.members} +
-                    line.member] = of_line;
-  });
-  store_column_sums(e, tile, columns);
-  const double total = block_sum(static_cast<double>(of_param), workspace());
-  if (threadIdx.x == 0) e.param_squares[tile.number] = static_cast<float>(total);
+        for (int k = 0; k < kUnit; ++k) {
+          const float square = g[k] * g[k];
+          columns[k] += square;
+          of_line += square;
+        }
+        if (slot >= 0) hold_unit(hold, unit, g);
+        of_line = warp_sum(of_line);
+        if (threadIdx.x % 32 == 0 && unit.line < kTileLines) across[unit.line] = of_line;
+      });
+  store_column_sums(tile, work, columns);
 }
 
 /// New moments of an unfactored array, and the squares of its unclipped update.
-__device__ void full_moments(const Entry& e, const Tile& tile, const Numbers& numbers) {
-  const float scale = numbers.gradient_scale();
-  const AdafactorStep& step = numbers.step;
+template <bool kVector>
+__device__ void full_moments(const Tile& tile, const Work<kVector>& work) {
+  struct Operands {
+    Words g, v;
+  };
+  const Entry& e = tile.e;
+  const AdafactorStep& step = work.step();
+  const Gradients<kVector> gradients(tile.e, work, -1);
+  const int slot = work.slot(tile);
+  const auto hold = slot < 0 ? simt::Shared<float>{} : Gradients<kVector>::place(slot);
   const auto epsilon = static_cast<float>(step.epsilon1);
-  float of_update = 0, of_param = 0, bad = 0;
-  for_lines(e.a.shape, tile, [&](const Line& line) {
+  float of_update = 0, bad = 0;
+  for_units_of<kVector, Operands, kFullLoads>(
+      tile,
+      [&](const Unit<kVector>& unit, Operands& from) {
+        gradients.load(unit, from.g);
+        load_unit(e.a.v, false, unit, from.v);
+      },
+      [&](const Unit<kVector>& unit, const Operands& from) {
+        float g[kUnit], v[kUnit];
+        gradients.scaled(unit, from.g, g);
+        unpack(from.v, false, v);
 #pragma unroll
-    for (int half = 0; half < kHalves; ++half) {
-      const uint32_t column = unit_column(tile, half);
-      const int count = line.count(column);
-      if (count == 0) continue;
-      const int64_t i = line.begin + column;
-      float g[kUnit], p[kUnit], v[kUnit];
-      load_gradient(e.a.gradient, i, count, e.vector != 0, g);
-      load_some(e.a.param + i, count, e.vector != 0, p);
-      load_some(e.a.v + i, count, e.vector != 0, v);
-#pragma unroll
-      for (int k = 0; k < kUnit; ++k) {
-        g[k] *= scale;
-        const float next = step.decay * v[k] + step.mixing * (g[k] * g[k] + epsilon);
-        const float update = k < count ? g[k] * inverse_root(next) : 0.0f;
-        v[k] = kept(step, next, v[k]);
-        if (k < count) watch(bad, v[k]);
-        of_update += update * update;
-        of_param += p[k] * p[k];
-      }
-      store_some(e.a.v + i, count, e.vector != 0, v);
-    }
-  });
+        for (int k = 0; k < kUnit; ++k) {
+          const float next = step.decay * v[k] + step.mixing * (g[k] * g[k] + epsilon);
+          const float update = k < unit.count ? g[k] * inverse_root(next) : 0.0f;
+          v[k] = kept(step, next, v[k]);
+          if (k < unit.count) watch(bad, v[k]);
+          of_update += update * update;
+        }
+        if (slot >= 0) hold_unit(hold, unit, g);
+        store_unit(e.a.v, unit, v);
+      });
   mark_if(bad, e.a.not_finite);
   const double update = block_sum(static_cast<double>(of_update), workspace());
-  const double param = block_sum(static_cast<double>(of_param), workspace());
-  if (threadIdx.x != 0) return;
-  e.update_squares[tile.number] = static_cast<float>(update);
-  e.param_squares[tile.number] = static_cast<float>(param);
+  if (threadIdx.x == 0) work.sums.update[tile.index] = static_cast<float>(update);
 }
 
-__global__ void __launch_bounds__(kBlockThreads)
-    sums_kernel(const __grid_constant__ Table<Entry> table, Numbers numbers) {
-  if (numbers.skips()) return;
-  const Entry& e = entry_of(table, blockIdx.x);
-  const Tile tile(e.a.shape, blockIdx.x - e.first_chunk);
-  if (e.a.shape.factored)
-    factored_sums(e, tile, numbers);
+template <bool kVector>
+__device__ void take_sums(const Tile& tile, const Work<kVector>& work) {
+  if (tile.shape().factored)
+    factored_sums(tile, work);
   else
-    full_moments(e, tile, numbers);
+    full_moments(tile, work);
 }
 
-// A block of the moments kernel: 32 elements, 8 threads each.
-constexpr int kMomentElements = 32, kMomentThreads = 8;
-
-int64_t moment_chunks(const AdafactorShape& s) {
-  if (!s.factored || s.elements == 0) return 0;
-  return ceil_div(s.along_elements(), kMomentElements) +
-         ceil_div(s.across_elements(), kMomentElements);
-}
-
-/// Sum over the threads of an element, on its first one: `sum` of each in order.
-__device__ double moment_sum(double sum) {
-  auto sums = simt::shared<double>(0, kBlockThreads);
+/// Sum over the threads of an element, those that are equal modulo `elements`, in order, on the first.
+__device__ double sum_of_element(double sum, uint32_t elements) {
+  auto sums = simt::shared<double>(kRowsAt, kBlockThreads);
+  __syncthreads();
   sums[threadIdx.x] = sum;
   __syncthreads();
   double total = 0;
-  if (threadIdx.x < kMomentElements)
-    for (int part = 0; part < kMomentThreads; ++part)
-      total += sums[part * kMomentElements + threadIdx.x];
+  if (threadIdx.x < elements)
+    for (uint32_t t = threadIdx.x; t < kBlockThreads; t += elements) total += sums[t];
   return total;
 }
 
-/// An element's new moment from the sum of squares that it averages: the state, the factor of the
-/// update and, for v_row (is_row), what its mean is made of.
-__device__ void store_moment(const Entry& e, const AdafactorStep& step, double sum, double count,
-                             bool is_row, float* factors, int64_t i) {
-  float* state = (is_row ? e.a.v_row : e.a.v_col) + i;
+/// Moment i from the sum of squares that it averages: the state, and the update's factor to `factor`.
+/// Returns the new moment.
+__device__ float store_moment(const Entry& e, const AdafactorStep& step, double sum, double count,
+                              float* state, float* factor) {
   const auto mean = static_cast<float>(sum / count + step.epsilon1);
   const float next = step.decay * *state + step.mixing * mean;
   *state = kept(step, next, *state);
   float bad = 0;
   watch(bad, *state);
   mark_if(bad, e.a.not_finite);
-  factors[i] = inverse_root(next);
-  if (is_row) e.rows[i] = next;
+  *factor = inverse_root(next);
+  return next;
 }
 
-/// Whether the array's sums over ranks are there, and this block has none to take.
-__device__ bool is_exchanged(Phase phase, const Entry& e) {
-  return phase == Phase::use && is_sharded(e);
-}
-
-/// Leaves the sum for the other ranks, or makes the moment of it, or of what they have made of it.
-__device__ void finish_moment(const Entry& e, const AdafactorStep& step, Phase phase, double sum,
-                              double count, bool is_row, float* factors, int64_t i) {
-  double* exchanged = is_row ? e.a.sums.rows : e.a.sums.columns;
-  if (phase == Phase::sum)
-    exchanged[i] = sum;
-  else
-    store_moment(e, step, is_exchanged(phase, e) ? exchanged[i] : sum, count, is_row, factors, i);
+/// The moments along the lines of a tile's columns, or across those of its members: `elements` of them
+/// from `first` on in v_along or v_across, of which this thread has one, threadIdx.x modulo kMost.
+/// partial(part): the part-th of `parts` numbers that make its sum. Factors go to `factors`.
+template <uint32_t kMost, bool kVector, typename Partial>
+__device__ void make_moments(const Tile& tile, const Work<kVector>& work, bool is_row,
+                             uint32_t elements, int64_t place, uint32_t parts, double count,
+                             float* factors, const Partial& partial) {
+  const Entry& e = tile.e;
+  const bool sends = work.pipeline.does(kSendMoments), exchanged = !sends && is_sharded(e);
+  const uint32_t i = threadIdx.x % kMost;
+  double sum = 0;
+  if (i < elements && !exchanged)
+#pragma unroll 4
+    for (uint32_t part = threadIdx.x / kMost; part < parts; part += kBlockThreads / kMost)
+      sum += static_cast<double>(partial(part));
+  sum = sum_of_element(sum, kMost);
+  double of_rows = 0;
+  if (threadIdx.x < elements) {
+    double* const all = (is_row ? e.a.sums.rows : e.a.sums.columns) + place;
+    if (sends)
+      *all = sum;
+    else
+      of_rows =
+          static_cast<double>(store_moment(e, work.step(), exchanged ? *all : sum, count,
+                                           (is_row ? e.a.v_row : e.a.v_col) + place, factors + i));
+  }
+  if (!is_row || sends) return;
+  of_rows = block_sum(of_rows, workspace());
+  if (threadIdx.x == 0) work.sums.rows[tile.index] = of_rows;
 }
 
 /// v_along: sums over tiles of members.
-__device__ void along_moments(const Entry& e, const AdafactorStep& step, Phase phase,
-                              int64_t chunk) {
-  const AdafactorShape& s = e.a.shape;
-  const int64_t i = chunk * kMomentElements + threadIdx.x % kMomentElements;
-  const int64_t parts = member_tiles(s), group = i / s.length;
+template <bool kVector>
+__device__ void along_moments(const Tile& tile, const Work<kVector>& work) {
+  const AdafactorShape& s = tile.shape();
+  const uint32_t left = s.length - tile.first_column();
+  const float* const from =
+      work.sums.along + int64_t{tile.index} * kTileColumns + threadIdx.x % kTileColumns;
+  make_moments<kTileColumns>(
+      tile, work, s.along_is_row, left < kTileColumns ? left : kTileColumns,
+      int64_t{tile.steps.group} * s.length + tile.first_column() + threadIdx.x % kTileColumns,
+      tile.rows, s.along_count, work.sums.along + int64_t{tile.index} * kTileColumns,
+      [&](uint32_t row) { return from[int64_t{row} * tile.columns * kTileColumns]; });
+}
+
+/// v_across: sums over tiles of columns, and over the groups of a matrix.
+template <bool kVector>
+__device__ void across_moments(const Tile& tile, const Work<kVector>& work) {
+  const AdafactorShape& s = tile.shape();
+  const uint32_t left = s.members - tile.first_member(), i = threadIdx.x % kTileLines;
+  const float* const from = work.sums.across + int64_t{tile.index} * kTileLines + i;
+  make_moments<kTileLines>(
+      tile, work, !s.along_is_row, left < kTileLines ? left : kTileLines,
+      int64_t{tile.steps.across} +
+          steps_of(s, AdafactorShape::kAcross, tile.first_member() + i).across,
+      s.groups / s.batches * tile.columns, s.across_count,
+      work.sums.across + int64_t{tile.index} * kTileLines, [&](uint32_t part) {
+        const uint32_t same = part / tile.columns, column = part % tile.columns;
+        return from[(int64_t{same} * tile.rows * tile.columns + column) * kTileLines];
+      });
+}
+
+template <bool kVector>
+__device__ void take_moments(const Tile& tile, const Work<kVector>& work) {
+  if (!tile.shape().factored) return;
+  if (tile.row == 0) along_moments(tile, work);
+  if (tile.same == 0 && tile.column == 0) across_moments(tile, work);
+}
+
+/// Sum over the tiles of a matrix.
+__device__ double sum_of_tiles(const Tile& tile, const float* squares) {
+  const auto count = static_cast<uint32_t>(matrix_tiles(tile.shape()));
   double sum = 0;
-  if (i < s.along_elements() && !is_exchanged(phase, e))
 #pragma unroll 4
-    for (int64_t part = threadIdx.x / kMomentElements; part < parts; part += kMomentThreads)
-      sum += static_cast<double>(
-          __ldg(e.along_sums + (group * parts + part) * s.length + i % s.length));
-  sum = moment_sum(sum);
-  if (threadIdx.x < kMomentElements && i < s.along_elements())
-    finish_moment(e, step, phase, sum, s.along_count, s.along_is_row, e.along, i);
+  for (uint32_t t = threadIdx.x; t < count; t += kBlockThreads)
+    sum += static_cast<double>(squares[tile.first + t]);
+  return block_sum(sum, workspace());
 }
-
-/// v_across: sums over tiles of columns, and over the groups of a batch.
-__device__ void across_moments(const Entry& e, const AdafactorStep& step, Phase phase,
-                               int64_t chunk) {
-  const AdafactorShape& s = e.a.shape;
-  const int64_t k = chunk * kMomentElements + threadIdx.x % kMomentElements;
-  const auto batch = static_cast<uint32_t>(k / s.members);
-  const auto member = static_cast<uint32_t>(k % s.members);
-  const Steps of_batch = steps_of(s, AdafactorShape::kBatch, batch);
-  const int64_t columns = column_tiles(s), parts = s.groups / s.batches * columns;
+/// Of the new v_row of a matrix, from the tiles that made it.
+__device__ double sum_of_rows(const Tile& tile, const double* rows) {
+  const AdafactorShape& s = tile.shape();
+  const uint32_t step = s.along_is_row ? tile.columns : 1, every = tile.rows * tile.columns;
+  const uint32_t count = s.along_is_row ? s.groups / s.batches * tile.columns : tile.rows;
   double sum = 0;
-  if (k < s.across_elements() && !is_exchanged(phase, e))
-    for (int64_t part = threadIdx.x / kMomentElements; part < parts; part += kMomentThreads) {
-      const auto same = static_cast<uint32_t>(part / columns);
-      const int64_t group = of_batch.group + steps_of(s, AdafactorShape::kSame, same).group;
-      sum += static_cast<double>(
-          __ldg(e.across_sums + (part % columns * s.groups + group) * s.members + member));
-    }
-  sum = moment_sum(sum);
-  if (threadIdx.x < kMomentElements && k < s.across_elements())
-    finish_moment(e, step, phase, sum, s.across_count, !s.along_is_row, e.across,
-                  of_batch.across + steps_of(s, AdafactorShape::kAcross, member).across);
-}
-
-__global__ void __launch_bounds__(kBlockThreads)
-    moments_kernel(const __grid_constant__ Table<Entry> table, Numbers numbers, Phase phase) {
-  if (numbers.skips()) return;
-  const Entry& e = entry_of(table, blockIdx.x);
-  const int64_t along_chunks = ceil_div(e.a.shape.along_elements(), kMomentElements);
-  const int64_t chunk = blockIdx.x - e.first_chunk;
-  if (chunk < along_chunks)
-    along_moments(e, numbers.step, phase, chunk);
-  else
-    across_moments(e, numbers.step, phase, chunk - along_chunks);
-}
-
-/// A block a batch: the root of the mean over the batch's rows of the new v_row.
-__global__ void __launch_bounds__(kBlockThreads)
-    means_kernel(const __grid_constant__ Table<Entry> table, Numbers numbers, Phase phase) {
-  if (numbers.skips()) return;
-  const Entry& e = entry_of(table, blockIdx.x);
-  const AdafactorShape& s = e.a.shape;
-  const auto batch = static_cast<uint32_t>(blockIdx.x - e.first_chunk);
-  const Steps of_batch = steps_of(s, AdafactorShape::kBatch, batch);
-  double sum = 0;
-  if (is_exchanged(phase, e)) {
-    if (threadIdx.x == 0) sum = e.a.sums.means[batch];
-  } else if (s.along_is_row) {
-    const int64_t count = int64_t{s.groups / s.batches} * s.length;
-    for (int64_t j = threadIdx.x; j < count; j += kBlockThreads) {
-      const auto same = static_cast<uint32_t>(j / s.length);
-      const int64_t group = of_batch.group + steps_of(s, AdafactorShape::kSame, same).group;
-      sum += static_cast<double>(e.rows[group * s.length + j % s.length]);
-    }
-  } else {
-    for (uint32_t m = threadIdx.x; m < s.members; m += kBlockThreads)
-      sum += static_cast<double>(
-          e.rows[of_batch.across + steps_of(s, AdafactorShape::kAcross, m).across]);
-  }
-  sum = block_sum(sum, workspace());
-  if (threadIdx.x != 0) return;
-  if (phase == Phase::sum)
-    e.a.sums.means[batch] = sum;
-  else
-    e.root_means[batch] = sqrtf(static_cast<float>(sum / s.rows()));
-}
-
-/// Sum over the tiles of a batch, on all threads.
-__device__ double sum_of_tiles(const Entry& e, uint32_t batch, const float* squares) {
-  const AdafactorShape& s = e.a.shape;
-  const Steps of_batch = steps_of(s, AdafactorShape::kBatch, batch);
-  const int64_t each = member_tiles(s) * column_tiles(s);  // of a group
-  const int64_t count = int64_t{s.groups / s.batches} * each;
-  double sum = 0;
-  for (int64_t j = threadIdx.x; j < count; j += kBlockThreads) {
-    const auto same = static_cast<uint32_t>(j / each);
-    const int64_t group = of_batch.group + steps_of(s, AdafactorShape::kSame, same).group;
-    sum += static_cast<double>(squares[group * each + j % each]);
-  }
+#pragma unroll 1
+  for (uint32_t j = threadIdx.x; j < count; j += kBlockThreads)
+    sum += rows[tile.first + (s.along_is_row ? j / step * every + j % step : j * tile.columns)];
   return block_sum(sum, workspace());
 }
 
-/// Factors of a factored update in one tile: gradient * along * across.
-struct Factors {
-  float along[kHalves][kUnit];
-  float root_mean;  // of rows: what v_row is divided by before its root is taken
+/// For the other ranks; all blocks with a tile of the matrix have the same sum.
+__device__ void send(double* to, double sum) {
+  if (threadIdx.x == 0) *to = sum;
+}
 
-  __device__ Factors(const Entry& e, const Tile& tile) {
-    const AdafactorShape& s = e.a.shape;
-    root_mean = e.root_means[tile.steps.batch];
-#pragma unroll
-    for (int half = 0; half < kHalves; ++half)
-#pragma unroll
-      for (int k = 0; k < kUnit; ++k) {
-        const uint32_t column = unit_column(tile, half) + static_cast<uint32_t>(k);
-        along[half][k] =
-            column < s.length ? e.along[int64_t{tile.group} * s.length + column] : 0.0f;
-      }
+/// What the update of a factored matrix is multiplied by for all rows: v_row is divided by its mean
+/// before its root is taken.
+template <bool kVector>
+__device__ float root_mean(const Tile& tile, const Work<kVector>& work) {
+  if (!tile.shape().factored) return 1;
+  const bool sends = work.pipeline.does(kSendMeans);
+  double* const means = tile.e.a.sums.means;
+  const double sum =
+      sends || means == nullptr ? sum_of_rows(tile, work.sums.rows) : means[tile.batch()];
+  if (sends) send(means + tile.batch(), sum);
+  return sqrtf(static_cast<float>(sum / tile.shape().rows()));
+}
+
+/// Factors of a factored update in one tile: gradient * along * across.
+template <bool kVector>
+struct Factors {
+  float along[kUnit];
+  const float* across_of;
+  float mean;
+
+  __device__ Factors(const Tile& tile, const Work<kVector>& work, float root_mean)
+      : across_of(work.sums.across + int64_t{tile.across()} * kTileLines), mean(root_mean) {
+    // Beyond the last column it is anything, and not used.
+    load<kUnit>(work.sums.along + int64_t{tile.along()} * kTileColumns + threadIdx.x % 32 * kUnit,
+                along);
   }
-  __device__ float across(const Entry& e, const Line& line) const {
-    return __ldg(e.across + line.across) * root_mean;
+  __device__ float across(const Unit<kVector>& unit) const {
+    return unit.line < kTileLines ? across_of[unit.line] * mean : 0.0f;
   }
 };
 
-__global__ void __launch_bounds__(kBlockThreads, 4)
-    squares_kernel(const __grid_constant__ Table<Entry> table, Numbers numbers) {
-  if (numbers.skips()) return;
-  const Entry& e = entry_of(table, blockIdx.x);
-  const Tile tile(e.a.shape, blockIdx.x - e.first_chunk);
-  const Factors factors(e, tile);
-  const float scale = numbers.gradient_scale();
-  float sum = 0;
-  for_lines(e.a.shape, tile, [&](const Line& line) {
-    const float across = factors.across(e, line);
+/// Squares of the unclipped update of a factored array, if they are to be known, and of the parameter.
+template <bool kVector>
+__device__ void take_squares(const Tile& tile, const Work<kVector>& work, float root_mean) {
+  struct Operands {
+    Words g, p;
+    float across;
+  };
+  const Entry& e = tile.e;
+  const bool of_update = e.a.shape.factored && work.step().clipping_threshold != 0;
+  if (!of_update && !e.a.scaled_by_param) return;
+  const Gradients<kVector> gradients(tile.e, work, work.slot(tile));
+  const Factors<kVector> factors(tile, work, root_mean);
+  float update = 0, param = 0;
+  for_units_of<kVector, Operands, kLoads>(
+      tile,
+      [&](const Unit<kVector>& unit, Operands& from) {
+        if (of_update) gradients.load(unit, from.g), from.across = factors.across(unit);
+        if (e.a.scaled_by_param) load_unit(e.a.param, false, unit, from.p);
+      },
+      [&](const Unit<kVector>& unit, const Operands& from) {
+        float g[kUnit], p[kUnit];
+        if (of_update) {
+          gradients.scaled(unit, from.g, g);
 #pragma unroll
-    for (int half = 0; half < kHalves; ++half) {
-      const uint32_t column = unit_column(tile, half);
-      const int count = line.count(column);
-      float g[kUnit];
-      load_gradient(e.a.gradient, line.begin + column, count, e.vector != 0, g);
+          for (int k = 0; k < kUnit; ++k) {
+            // Beyond the array's end factors may be infinite.
+            const float u = k < unit.count ? g[k] * from.across * factors.along[k] : 0.0f;
+            update += u * u;
+          }
+        }
+        if (!e.a.scaled_by_param) return;
+        unpack(from.p, false, p);
 #pragma unroll
-      for (int k = 0; k < kUnit; ++k) {
-        // Beyond the array's end factors may be infinite.
-        const float update = k < count ? g[k] * scale * across * factors.along[half][k] : 0.0f;
-        sum += update * update;
-      }
-    }
-  });
-  const double total = block_sum(static_cast<double>(sum), workspace());
-  if (threadIdx.x == 0) e.update_squares[tile.number] = static_cast<float>(total);
-}
-
-/// A block a batch: the squares of a sharded array's block, for the other ranks.
-__global__ void __launch_bounds__(kBlockThreads)
-    batch_squares_kernel(const __grid_constant__ Table<Entry> table, Numbers numbers) {
-  if (numbers.skips()) return;
-  const Entry& e = entry_of(table, blockIdx.x);
-  const auto batch = static_cast<uint32_t>(blockIdx.x - e.first_chunk);
-  const double param = sum_of_tiles(e, batch, e.param_squares);
-  const double update =
-      numbers.step.clipping_threshold != 0 ? sum_of_tiles(e, batch, e.update_squares) : 0;
+        for (int k = 0; k < kUnit; ++k) param += p[k] * p[k];
+      });
+  const double updates = block_sum(static_cast<double>(update), workspace());
+  const double params = block_sum(static_cast<double>(param), workspace());
   if (threadIdx.x != 0) return;
-  e.a.sums.param[batch] = param;
-  e.a.sums.update[batch] = update;
+  if (of_update) work.sums.update[tile.index] = static_cast<float>(updates);
+  work.sums.param[tile.index] = static_cast<float>(params);
 }
 
-/// Squares of the parameter or of its update in a batch of the global array.
-__device__ double squares_of_batch(const Entry& e, uint32_t batch, const double* exchanged,
-                                   const float* by_tile) {
-  return exchanged != nullptr ? exchanged[batch] : sum_of_tiles(e, batch, by_tile);
+/// The squares of a matrix, of all ranks unless this launch sends those of its block.
+template <bool kVector>
+__device__ double squares_of_matrix(const Tile& tile, const Work<kVector>& work, double* exchanged,
+                                    const float* by_tile) {
+  const bool sends = work.pipeline.does(kSendSquares);
+  if (!sends && exchanged != nullptr) return exchanged[tile.batch()];
+  const double sum = sum_of_tiles(tile, by_tile);
+  if (sends) send(exchanged + tile.batch(), sum);
+  return sum;
 }
 
-/// A block a batch: what its unclipped update is multiplied by, from learning rate, size of the
-/// parameter, and clipping by the root mean square of the update.
-__global__ void __launch_bounds__(kBlockThreads)
-    steps_kernel(const __grid_constant__ Table<Entry> table, Numbers numbers) {
-  if (numbers.skips()) return;
-  const Entry& e = entry_of(table, blockIdx.x);
-  const AdafactorStep& step = numbers.step;
-  const auto batch = static_cast<uint32_t>(blockIdx.x - e.first_chunk);
-  const double elements = e.a.shape.batch_elements;
+/// What a matrix's unclipped update is multiplied by, from learning rate, size of the parameter, and
+/// clipping by the root mean square of the update.
+template <bool kVector>
+__device__ float step_size(const Tile& tile, const Work<kVector>& work) {
+  const AdafactorStep& step = work.step();
+  const AdafactorSums& exchanged = tile.e.a.sums;
+  const auto root = [&](double* of_ranks, const float* by_tile) {
+    const double squares = squares_of_matrix(tile, work, of_ranks, by_tile);
+    return static_cast<float>(sqrt(squares / tile.shape().batch_elements));
+  };
   float size = step.learning_rate;
-  if (e.a.scaled_by_param) {
-    const double squares = squares_of_batch(e, batch, e.a.sums.param, e.param_squares);
+  if (tile.e.a.scaled_by_param) {
     float param =
-        nan_max(static_cast<float>(step.epsilon2), static_cast<float>(sqrt(squares / elements)));
+        nan_max(static_cast<float>(step.epsilon2), root(exchanged.param, work.sums.param));
     const auto largest = static_cast<float>(step.max_parameter_scale);
     if (largest != 0 && largest < param) param = largest;
     size *= param;
   }
-  if (step.clipping_threshold != 0) {
-    const double squares = squares_of_batch(e, batch, e.a.sums.update, e.update_squares);
-    const auto root = static_cast<float>(sqrt(squares / elements));
-    size /= nan_max(1.0f, root / static_cast<float>(step.clipping_threshold));
-  }
-  if (threadIdx.x == 0) e.steps[batch] = size;
+  if (step.clipping_threshold != 0)
+    size /= nan_max(1.0f, root(exchanged.update, work.sums.update) /
+                              static_cast<float>(step.clipping_threshold));
+  return size;
 }
 
 /// The end of both forms: momentum, weight decay, the new parameter. update: times the step.
-__device__ void store_param(const Entry& e, const AdafactorStep& step, int64_t i, int count,
-                            float (&update)[kUnit], float& bad) {
-  const bool vector = e.vector != 0;
+template <bool kVector>
+__device__ void store_param(const Entry& e, const AdafactorStep& step, const Unit<kVector>& unit,
+                            const Words& momentum, const Words& param, float (&update)[kUnit],
+                            float& bad) {
   if (e.a.momentum != nullptr) {
     float m[kUnit];
-    auto* const rounded = reinterpret_cast<bf16*>(e.a.momentum);
-    if (e.a.momentum_is_bf16)
-      load_some(rounded + i, count, vector, m);
-    else
-      load_some(e.a.momentum + i, count, vector, m);
+    unpack(momentum, e.a.momentum_is_bf16, m);
 #pragma unroll
     for (int k = 0; k < kUnit; ++k) {
       update[k] = step.beta1 * m[k] + step.one_minus_beta1 * update[k];
       m[k] = kept(step, update[k], m[k]);
-      if (k < count) watch(bad, m[k]);
+      if (k < unit.count) watch(bad, m[k]);
     }
     if (e.a.momentum_is_bf16)
-      store_some(rounded + i, count, vector, m);
+      store_unit(reinterpret_cast<bf16*>(e.a.momentum), unit, m);
     else
-      store_some(e.a.momentum + i, count, vector, m);
+      store_unit(e.a.momentum, unit, m);
   }
   float p[kUnit];
-  load_some(e.a.param + i, count, vector, p);
+  unpack(param, false, p);
 #pragma unroll
   for (int k = 0; k < kUnit; ++k) {
     p[k] = kept(step, step.keep * p[k] - update[k], p[k]);
-    if (k < count) watch(bad, p[k]);
+    if (k < unit.count) watch(bad, p[k]);
   }
-  store_some(e.a.param + i, count, vector, p);
-  if (e.a.copy != nullptr) store_some(static_cast<bf16*>(e.a.copy) + i, count, vector, p);
+  store_unit(e.a.param, unit, p);
+  if (e.a.copy != nullptr) store_unit(static_cast<bf16*>(e.a.copy), unit, p);
 }
 
-template <typename UpdateOf>
-__device__ void apply_tile(const Entry& e, const Tile& tile, const AdafactorStep& step,
-                           const UpdateOf& update_of) {
+/// The update of a tile, times the step, from its scaled gradient.
+template <bool kVector, bool kFactored>
+__device__ void apply(const Tile& tile, const Work<kVector>& work, float root_mean, float size) {
+  struct Operands {
+    Words g, p, m, v;
+    float across;
+  };
+  const Entry& e = tile.e;
+  const Gradients<kVector> gradients(e, work, work.slot(tile));
+  const Factors<kVector> factors(tile, work, root_mean);
   float bad = 0;
-  for_lines(e.a.shape, tile, [&](const Line& line) {
+  for_units_of<kVector, Operands, kFullLoads>(
+      tile,
+      [&](const Unit<kVector>& unit, Operands& from) {
+        gradients.load(unit, from.g);
+        load_unit(e.a.param, false, unit, from.p);
+        if (e.a.momentum != nullptr) load_unit(e.a.momentum, e.a.momentum_is_bf16, unit, from.m);
+        if constexpr (kFactored)
+          from.across = factors.across(unit);
+        else
+          load_unit(e.a.v, false, unit, from.v);
+      },
+      [&](const Unit<kVector>& unit, const Operands& from) {
+        if (unit.count == 0) return;
+        float g[kUnit], v[kUnit];
+        gradients.scaled(unit, from.g, g);
+        if constexpr (!kFactored) unpack(from.v, false, v);
 #pragma unroll
-    for (int half = 0; half < kHalves; ++half) {
-      const uint32_t column = unit_column(tile, half);
-      const int count = line.count(column);
-      if (count == 0) continue;
-      const int64_t i = line.begin + column;
-      float g[kUnit];
-      load_gradient(e.a.gradient, i, count, e.vector != 0, g);
-      update_of(line, half, i, count, g);
-      store_param(e, step, i, count, g, bad);
-    }
-  });
+        for (int k = 0; k < kUnit; ++k)
+          if constexpr (kFactored)
+            g[k] = size * (g[k] * from.across * factors.along[k]);
+          else
+            g[k] = size * (g[k] * inverse_root(v[k]));
+        store_param(e, work.step(), unit, from.m, from.p, g, bad);
+      });
   mark_if(bad, e.a.not_finite);
 }
 
-__global__ void __launch_bounds__(kBlockThreads, 4)
-    apply_kernel(const __grid_constant__ Table<Entry> table, Numbers numbers) {
-  if (numbers.skips()) return;
-  const Entry& e = entry_of(table, blockIdx.x);
-  const Tile tile(e.a.shape, blockIdx.x - e.first_chunk);
-  const float scale = numbers.gradient_scale();
-  const float size = e.steps[tile.steps.batch];
-  if (e.a.shape.factored) {
-    const Factors factors(e, tile);
-    apply_tile(e, tile, numbers.step,
-               [&](const Line& line, int half, int64_t, int, float(&g)[kUnit]) {
-                 const float across = factors.across(e, line);
-#pragma unroll
-                 for (int k = 0; k < kUnit; ++k)
-                   g[k] = size * (g[k] * scale * across * factors.along[half][k]);
-               });
-  } else {
-    apply_tile(e, tile, numbers.step,
-               [&](const Line&, int, int64_t i, int count, float(&g)[kUnit]) {
-                 float v[kUnit];
-                 load_some(e.a.v + i, count, e.vector != 0, v);
-#pragma unroll
-                 for (int k = 0; k < kUnit; ++k) g[k] = size * (g[k] * scale * inverse_root(v[k]));
-               });
-  }
-}
+/// A number of the matrix that the last tile was of.
+struct OfMatrix {
+  uint32_t first = ~0u;
+  float value = 0;
 
-/// Floats of scratch memory an array needs, and where its parts lie from `base` on.
-int64_t place(Entry& e, float* base) {
-  const AdafactorShape& s = e.a.shape;
-  int64_t used = 0;
-  const auto take = [&](int64_t count) {
-    float* p = base == nullptr ? nullptr : base + used;
-    used += count;
-    return p;
-  };
-  if (s.factored) {
-    e.along_sums = take(s.groups * member_tiles(s) * s.length);
-    e.across_sums = take(column_tiles(s) * s.groups * s.members);
-    e.along = take(s.along_elements());
-    e.across = take(s.across_elements());
-    e.rows = take(s.along_is_row ? s.along_elements() : s.across_elements());
-    e.root_means = take(s.batches);
+  template <typename Make>
+  __device__ float operator()(const Tile& tile, const Make& make) {
+    if (tile.first != first) value = make(), first = tile.first;
+    return value;
   }
-  e.steps = take(s.batches);
-  e.param_squares = take(tiles(s));
-  e.update_squares = take(tiles(s));
-  return used;
+};
+
+/// The windows' phases as this block does them.
+template <bool kVector>
+struct Run {
+  const Table<Entry>& table;
+  const Numbers& numbers;
+  const Pipeline& pipeline;
+
+  __device__ Work<kVector> work(const Window& w) const {
+    const int64_t floats = int64_t{pipeline.scratch_tiles} * (Sums::kTileBytes / 4);
+    return {numbers, pipeline,
+            Sums(pipeline.scratch + w.number % Pipeline::kRing * floats, pipeline.scratch_tiles),
+            w.held_before};
+  }
+  __device__ void sums(const Window& w) const {
+    if (!pipeline.does(kSums)) return;
+    for (uint32_t t = w.begin + w.first(); t < w.end; t += gridDim.x)
+      take_sums(Tile(table, t, w.begin), work(w));
+  }
+  __device__ void moments(const Window& w) const {
+    if (!pipeline.does(kMoments) && !pipeline.does(kSendMoments)) return;
+    for (uint32_t t = w.begin + w.first(); t < w.end; t += gridDim.x)
+      take_moments(Tile(table, t, w.begin), work(w));
+  }
+  /// From the last tile on: of a window that is not held, it is still in the cache.
+  __device__ void squares(const Window& w) const {
+    const uint32_t first = w.begin + w.first();
+    if (!pipeline.does(kSquares) && !pipeline.does(kSendMeans)) return;
+    OfMatrix mean;
+    const uint32_t mine = first < w.end ? (w.end - 1 - first) / gridDim.x + 1 : 0;
+    for (uint32_t i = mine; i-- > 0;) {
+      const Tile tile(table, first + i * gridDim.x, w.begin);
+      const float root = mean(tile, [&] { return root_mean(tile, work(w)); });
+      if (pipeline.does(kSquares)) take_squares(tile, work(w), root);
+    }
+  }
+  /// Calls between() behind the first tile.
+  template <typename Between>
+  __device__ void apply_all(const Window& w, const Between& between) const {
+    const bool runs = pipeline.does(kApply) || pipeline.does(kSendSquares);
+    OfMatrix mean, size;
+    uint32_t t = w.begin + w.first();
+    for (bool is_first = true; is_first || t < w.end; is_first = false, t += gridDim.x) {
+      if (runs && t < w.end) {
+        const Tile tile(table, t, w.begin);
+        const float step = size(tile, [&] { return step_size(tile, work(w)); });
+        if (pipeline.does(kApply)) {
+          const float root = mean(tile, [&] { return root_mean(tile, work(w)); });
+          if (tile.shape().factored)
+            apply<kVector, true>(tile, work(w), root, step);
+          else
+            apply<kVector, false>(tile, work(w), root, step);
+        }
+      }
+      if (is_first) between();
+    }
+  }
+};
+
+template <bool kVector>
+__global__ void __launch_bounds__(kBlockThreads, 2)
+    adafactor_kernel(const __grid_constant__ Table<Entry> table, Numbers numbers,
+                     Pipeline pipeline) {
+  constexpr int kSumsDone = 0, kOthersDone = 1;  // rounds of squares and of moments take turns
+  if (numbers.skips()) return;
+  const Run<kVector> run{table, numbers, pipeline};
+  Window now, next = now.next(table, pipeline);
+  uint32_t moments = 0;
+  for (;;) {
+    uint32_t sums = 0, squares = 0;
+    if (!now.empty()) {
+      simt::grid_wait(kOthersDone, moments);
+      run.squares(now);
+      squares = simt::grid_arrive(kOthersDone);
+    }
+    if (!next.empty()) {
+      run.sums(next);
+      sums = simt::grid_arrive(kSumsDone);
+    }
+    if (!now.empty()) simt::grid_wait(kOthersDone, squares);
+    run.apply_all(now, [&] {
+      if (next.empty()) return;
+      simt::grid_wait(kSumsDone, sums);
+      run.moments(next);
+      moments = simt::grid_arrive(kOthersDone);
+    });
+    if (next.empty()) return;
+    now = next;
+    next = now.next(table, pipeline);
+  }
 }
 
 bool is_vector(const AdafactorGpuArray& a) {
@@ -471,47 +573,72 @@ bool is_vector(const AdafactorGpuArray& a) {
          are_aligned({a.gradient.pointer, a.param, a.v, a.momentum, a.copy});
 }
 
-/// One update of the arrays of `entries`, whose scratch memory has been placed.
-void update(std::span<const Entry> entries, const Numbers& numbers, const ExchangeSums& exchange,
-            Stream stream) {
-  const auto each = [&](auto kernel, const auto& chunks_of, auto... more) {
-    in_tables<Entry>(entries, chunks_of, [&](const Table<Entry>& table, int64_t chunks) {
-      simt::launch(kernel,
-                   {.grid = static_cast<unsigned>(chunks),
-                    .block = kBlockThreads,
-                    .shared = kShared,
-                    .stream = stream},
-                   table, numbers, more...);
+/// Arrays that are all sharded or not, and all aligned or not.
+struct Kind {
+  bool sharded, vector;
+};
+
+/// Launches over arrays of a kind, of all stages or of some.
+class Launches {
+ public:
+  Launches(std::vector<Entry> entries, Kind kind, const Numbers& numbers, Stream stream)
+      : entries_(std::move(entries)),
+        kind_(kind),
+        kernel_(kind.vector ? adafactor_kernel<true> : adafactor_kernel<false>),
+        numbers_(numbers),
+        stream_(stream) {
+    const auto fit = static_cast<uint32_t>((simt::device().shared_limit - kHeldAt) / kSlotBytes);
+    pipeline_.slots = kind.sharded ? 0 : std::min(fit, kMostSlots);
+    blocks_ = static_cast<uint32_t>(simt::resident_blocks(kernel_, how(1)));
+    pipeline_.window = kind.sharded ? ~0u : std::max(1u, blocks_ * pipeline_.slots / 2);
+    int64_t tiles = 0;
+    for_each_table([&](const Pipeline& pipeline, const Table<Entry>&) {
+      const int64_t each = pipeline.scratch_tiles;
+      tiles = kind.sharded ? tiles + each : std::max(tiles, Pipeline::kRing * each);
     });
-  };
-  const auto all_tiles = [](const Entry& e) { return tiles(e.a.shape); };
-  const auto all_batches = [](const Entry& e) {
-    return e.a.shape.elements == 0 ? int64_t{0} : int64_t{e.a.shape.batches};
-  };
-  const auto moments = [](const Entry& e) { return moment_chunks(e.a.shape); };
-  const auto means = [&](const Entry& e) { return e.a.shape.factored ? all_batches(e) : 0; };
-  // Of sharded arrays alone, whose sums go to the other ranks before they are used.
-  const auto sharded = [](const auto& chunks_of) {
-    return [&](const Entry& e) { return is_sharded(e) ? chunks_of(e) : int64_t{0}; };
-  };
-  const auto exchange_after = [&](AdafactorExchange what, const auto& sum) {
-    if (std::none_of(entries.begin(), entries.end(), is_sharded)) return;
-    sum();
-    exchange(what);
-  };
-  each(sums_kernel, all_tiles);
-  exchange_after(AdafactorExchange::moments,
-                 [&] { each(moments_kernel, sharded(moments), Phase::sum); });
-  each(moments_kernel, moments, Phase::use);
-  exchange_after(AdafactorExchange::means, [&] { each(means_kernel, sharded(means), Phase::sum); });
-  each(means_kernel, means, Phase::use);
-  if (numbers.step.clipping_threshold != 0)
-    each(squares_kernel, [](const Entry& e) { return e.a.shape.factored ? tiles(e.a.shape) : 0; });
-  exchange_after(AdafactorExchange::squares,
-                 [&] { each(batch_squares_kernel, sharded(all_batches)); });
-  each(steps_kernel, all_batches);
-  each(apply_kernel, all_tiles);
-}
+    scratch_ = std::make_unique<simt::Scratch>(tiles * Sums::kTileBytes, stream);
+    pipeline_.scratch = scratch_->data<float>();
+  }
+  void run(uint32_t stages) const {
+    for_each_table([&](Pipeline pipeline, const Table<Entry>& table) {
+      pipeline.stages = stages;
+      simt::launch(kernel_, how(std::min(blocks_, pipeline.tiles)), table, numbers_, pipeline);
+    });
+  }
+
+ private:
+  simt::Launch how(uint32_t blocks) const {
+    return {.grid = blocks,
+            .block = kBlockThreads,
+            .shared = kHeldAt + pipeline_.slots * kSlotBytes,
+            .stream = stream_,
+            .cooperative = true};
+  }
+  /// Scratch memory is for the windows in work; of sharded arrays for all, as it stays from stage to
+  /// stage.
+  template <typename Body>
+  void for_each_table(const Body& body) const {
+    Pipeline pipeline = pipeline_;
+    const auto tiles_of = [](const Entry& e) { return tiles(e.a.shape); };
+    in_tables<Entry>(entries_, tiles_of, [&](const Table<Entry>& table, int64_t count) {
+      pipeline.tiles = static_cast<uint32_t>(count);
+      pipeline.scratch_tiles = std::min(pipeline.tiles, pipeline.window);
+      for (int i = 0; i < table.count; ++i)
+        pipeline.scratch_tiles = std::max(
+            pipeline.scratch_tiles, static_cast<uint32_t>(matrix_tiles(table.entries[i].a.shape)));
+      body(pipeline, table);
+      if (kind_.sharded) pipeline.scratch += pipeline.scratch_tiles * (Sums::kTileBytes / 4);
+    });
+  }
+  std::vector<Entry> entries_;
+  Kind kind_;
+  void (*kernel_)(Table<Entry>, Numbers, Pipeline);
+  Numbers numbers_;
+  Stream stream_;
+  Pipeline pipeline_{};
+  uint32_t blocks_ = 1;
+  std::unique_ptr<simt::Scratch> scratch_;
+};
 
 }  // namespace
 }  // namespace adafactor
@@ -520,22 +647,34 @@ void update_adafactor_gpu(std::span<const AdafactorGpuArray> arrays, const Adafa
                           const UpdateControl* control, const ExchangeSums& exchange,
                           Stream stream) {
   using namespace adafactor;
-  std::vector<Entry> entries;
-  int64_t floats = 0;
-  for (const AdafactorGpuArray& array : arrays) {
-    Entry e{};
-    e.a = array;
-    QT_ASSERT(
-        e.a.shape.elements == 0 ||
-        (e.a.shape.factored ? e.a.v_row != nullptr && e.a.v_col != nullptr : e.a.v != nullptr));
-    e.vector = is_vector(e.a) ? 1 : 0;
-    floats += place(e, nullptr);
-    entries.push_back(e);
+  std::vector<Launches> sharded;
+  for (const Kind kind :
+       {Kind{false, true}, Kind{false, false}, Kind{true, true}, Kind{true, false}}) {
+    std::vector<Entry> entries;
+    for (const AdafactorGpuArray& a : arrays) {
+      QT_ASSERT(a.shape.elements == 0 ||
+                (a.shape.factored ? a.v_row != nullptr && a.v_col != nullptr : a.v != nullptr));
+      if (const Entry e{a, 0}; is_sharded(e) == kind.sharded && is_vector(a) == kind.vector)
+        entries.push_back(e);
+    }
+    if (entries.empty()) continue;
+    Launches launches(std::move(entries), kind, {step, control}, stream);
+    if (kind.sharded)
+      sharded.push_back(std::move(launches));
+    else
+      launches.run(kAll);
   }
-  const simt::Scratch workspace(floats * static_cast<int64_t>(sizeof(float)), stream);
-  float* at = workspace.data<float>();
-  for (Entry& e : entries) at += place(e, at);
-  update(entries, Numbers{step, control}, exchange, stream);
+  if (sharded.empty()) return;
+  const auto run = [&](uint32_t stages) {
+    for (const Launches& launches : sharded) launches.run(stages);
+  };
+  run(kSums | kSendMoments);
+  exchange(AdafactorExchange::moments);
+  run(kMoments | kSendMeans);
+  exchange(AdafactorExchange::means);
+  run(kSquares | kSendSquares);
+  exchange(AdafactorExchange::squares);
+  run(kApply);
 }
 
 }  // namespace quintet::QT_GPU

@@ -1,15 +1,22 @@
 #pragma once
-// Adafactor on a GPU in six launches over a list of arrays:
-//   sums     tiles     squares of gradients summed along lines and across them, of parameters by
-//                      tile; unfactored arrays: new moments, squares of update and parameter by tile
-//   moments  elements  new v_row and v_col from those sums
-//   means    batches   the mean of the new v_row
-//   squares  tiles     squares of the unclipped update by tile (factored, if updates are clipped)
-//   steps    batches   what an update is multiplied by
-//   apply    tiles     the update
-// A tile is up to kTileLines lines of one group by kTileColumns elements. Sums have one order. Of
-// arrays that are sharded over ranks, moments, means and steps take sums over all ranks: a launch
-// before each leaves the block's in AdafactorSums, which the caller adds up over the ranks.
+// Adafactor on a GPU in one launch over a list of arrays. A matrix is one batch of an array, a tile up to
+// kTileLines of its lines by kTileColumns elements. A tile goes through four phases, and each but the
+// last needs the one before it done of its whole matrix:
+//   sums     squares of gradients, along lines and across them; unfactored arrays: new moments
+//   moments  new v_row and v_col from those sums, and what their mean is made of
+//   squares  of the unclipped update, if updates are clipped, and of the parameter
+//   apply    the update
+// Matrices are taken in windows. The blocks, all resident together, take a window's tiles in turn, and
+// between two phases of one window they do another one of its neighbour, so that waiting for the slowest
+// block costs little:
+//   squares of w | sums of w + 1 | apply of w, first tile | moments of w + 1 | apply of w, others
+// Until its update a tile's gradient stays in its block's shared memory, as far as that goes
+// (Pipeline::slots), and its parameter, read twice, in the second-level cache. All sums have one order,
+// which depends on shapes alone.
+//
+// Of arrays that are sharded over ranks, moments, means and steps take sums over all ranks. The same
+// kernel does these a few phases a launch (Stage), with one window, and leaves the block's sums in
+// AdafactorSums, which the caller adds up over the ranks between two launches.
 
 #include "kernels/optimizers/optimizers_gpu.h"
 #include "kernels/vectors/multi.cuh"
@@ -19,35 +26,35 @@ namespace quintet::QT_GPU::adafactor {
 
 constexpr int kTileLines = 64;
 constexpr int kUnit = 4;                  // elements of a thread at a time
-constexpr int kHalves = 2;                // units of a thread in a line of a tile
-constexpr int kHalfColumns = 32 * kUnit;  // a warp takes a line
-constexpr int kTileColumns = kHalves * kHalfColumns;
+constexpr int kTileColumns = 32 * kUnit;  // a warp takes a line
 constexpr int kWarps = kBlockThreads / 32;
+constexpr int kWarpLines = kTileLines / kWarps;
+// Lines that a warp loads before it uses the first; of unfactored arrays, which have more operands.
+constexpr int kLoads = 4, kFullLoads = 2;
 
 struct Entry {
   AdafactorGpuArray a;
-  // Of this step, in scratch memory:
-  float* along_sums;   // [groups, member tiles, length]: squares of gradients, over a tile's lines
-  float* across_sums;  // [column tiles, groups, members]: over a tile's columns
-  float *along, *across;                  // the new moments to the power -1/2
-  float* rows;                            // the new v_row, as v_along or v_across
-  float *root_means, *steps;              // by batch: the root of v_row's mean, see steps
-  float *param_squares, *update_squares;  // by tile
-  int64_t first_chunk;
-  int32_t vector;
+  int64_t first_chunk;  // tile
 };
 
 /// Over ranks, along an axis that its sums are taken over.
 inline __host__ __device__ bool is_sharded(const Entry& e) { return e.a.sums.param != nullptr; }
-inline __host__ __device__ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-inline __host__ __device__ int64_t member_tiles(const AdafactorShape& s) {
+inline __host__ __device__ uint32_t ceil_div(uint32_t a, uint32_t b) {
+  return a / b + (a % b != 0);
+}
+inline __host__ __device__ uint32_t member_tiles(const AdafactorShape& s) {
   return ceil_div(s.members, kTileLines);
 }
-inline __host__ __device__ int64_t column_tiles(const AdafactorShape& s) {
+inline __host__ __device__ uint32_t column_tiles(const AdafactorShape& s) {
   return ceil_div(s.length, kTileColumns);
 }
+/// Tiles of a matrix.
+inline __host__ __device__ int64_t matrix_tiles(const AdafactorShape& s) {
+  if (s.elements == 0) return 0;
+  return int64_t{s.groups / s.batches} * member_tiles(s) * column_tiles(s);
+}
 inline __host__ __device__ int64_t tiles(const AdafactorShape& s) {
-  return s.elements == 0 ? 0 : s.groups * member_tiles(s) * column_tiles(s);
+  return s.batches * matrix_tiles(s);
 }
 
 /// Sums of an index's steps along the axes of some kinds.
@@ -57,6 +64,7 @@ struct Steps {
 /// `index` counts row-major over the axes whose kind is in `kinds`.
 QT_DEVICE Steps steps_of(const AdafactorShape& s, unsigned kinds, uint32_t index) {
   Steps steps;
+#pragma unroll 1
   for (int i = s.axes - 1; i >= 0; --i) {
     const AdafactorShape::Axis& axis = s.axis[i];
     if ((axis.kind & kinds) == 0) continue;
@@ -70,105 +78,162 @@ QT_DEVICE Steps steps_of(const AdafactorShape& s, unsigned kinds, uint32_t index
   return steps;
 }
 
-/// Tile number t of an array: t = (group * member tiles + member tile) * column tiles + column
-/// tile.
+/// Scratch memory of a window.
+struct Sums {
+  /// By tile. `along`: squares of gradients over the tile's lines, kTileColumns of them; once the
+  /// moments are made, those to the power -1/2, in the tiles of the first members. `across`: over its
+  /// columns, kTileLines; then those powers, in the tiles of the first group and columns.
+  float *along, *across;
+  double* rows;           // sum of the new v_row where the powers are
+  float *param, *update;  // squares
+  static constexpr int64_t kTileBytes = 4 * (kTileColumns + kTileLines + 2 + 2);
+
+  __device__ Sums(float* at, uint32_t tiles)
+      : along(at),
+        across(along + int64_t{tiles} * kTileColumns),
+        rows(reinterpret_cast<double*>(across + int64_t{tiles} * kTileLines)),
+        param(reinterpret_cast<float*>(rows + tiles)),
+        update(param + tiles) {}
+};
+
+/// One of a window: of matrix b of an array, number (group of b * member tiles + member tile) * column
+/// tiles + column tile.
 struct Tile {
-  uint32_t group, member, column;  // first ones
-  uint32_t members;                // of the group
-  Steps steps;                     // of the group
-  int64_t number;
-  // Steps of one member, where one axis has them all.
-  uint32_t line_step = 0, across_step = 0;
-  bool is_simple;
+  const Entry& e;
+  uint32_t index;              // in the window
+  uint32_t first;              // index of the matrix's first
+  uint32_t columns, rows;      // tiles of a group of the matrix
+  uint32_t same, row, column;  // place in the matrix
+  Steps steps;                 // of the group
 
-  __device__ Tile(const AdafactorShape& s, int64_t t) : members(s.members), number(t) {
-    int axes = 0;
-    for (int i = 0; i < s.axes; ++i) {
-      if (s.axis[i].kind != AdafactorShape::kAcross) continue;
-      ++axes;
-      line_step = s.axis[i].line;
-      across_step = s.axis[i].across;
-    }
-    is_simple = axes <= 1;
-    const int64_t columns = column_tiles(s), rows = member_tiles(s);
-    column = static_cast<uint32_t>(t % columns) * kTileColumns;
-    member = static_cast<uint32_t>(t / columns % rows) * kTileLines;
-    group = static_cast<uint32_t>(t / columns / rows);
-    steps = steps_of(s, AdafactorShape::kBatch | AdafactorShape::kSame, group);
+  /// `tile` of the table, `begin` the window's first.
+  __device__ Tile(const Table<Entry>& table, uint32_t tile, uint32_t begin)
+      : e(entry_of(table, tile)), index(tile - begin) {
+    const AdafactorShape& s = e.a.shape;
+    columns = column_tiles(s), rows = member_tiles(s);
+    const uint32_t number = tile - static_cast<uint32_t>(e.first_chunk);
+    const uint32_t each = s.groups / s.batches * rows * columns, in_matrix = number % each;
+    first = index - in_matrix;
+    column = in_matrix % columns;
+    row = in_matrix / columns % rows;
+    same = in_matrix / columns / rows;
+    const Steps of_batch = steps_of(s, AdafactorShape::kBatch, number / each);
+    const Steps of_same = steps_of(s, AdafactorShape::kSame, same);
+    steps = {of_batch.line + of_same.line, of_batch.group + of_same.group, of_batch.across,
+             of_batch.batch};
   }
+
+  __device__ const AdafactorShape& shape() const { return e.a.shape; }
+  __device__ uint32_t batch() const { return steps.batch; }
+  __device__ uint32_t first_member() const { return row * kTileLines; }
+  __device__ uint32_t first_column() const { return column * kTileColumns; }
+  /// Where the powers of its moments are.
+  __device__ uint32_t along() const { return first + same * rows * columns + column; }
+  __device__ uint32_t across() const { return first + row * columns; }
 };
 
-/// A line of a tile, as a thread sees it.
-struct Line {
-  uint32_t member;
-  int64_t begin;    // first element
-  uint32_t across;  // element of v_across
-  int64_t elements;
-  uint32_t length;
+/// The elements of this thread in a line of a tile. kVector: all of them are there, or none.
+template <bool kVector>
+struct Unit {
+  uint32_t line;   // of the tile
+  int64_t begin;   // first element
+  int count;       // 0 to kUnit
+  uint32_t place;  // among a tile's in shared memory
+};
 
-  /// Elements of this thread's unit that exist: 0 to kUnit.
-  __device__ int count(uint32_t column) const {
-    const int64_t in_line = int64_t{length} - column, in_array = elements - begin - column;
+// Shared memory: 32 doubles for sums of the block, where lines begin, sums of its warps, held gradients.
+constexpr size_t kLinesAt = 256, kRowsAt = kLinesAt + kTileLines * sizeof(int64_t),
+                 kHeldAt = kRowsAt + kWarps * kTileColumns * sizeof(float);
+QT_DEVICE simt::Shared<double> workspace() { return simt::shared<double>(0, 32); }
+
+/// load(unit, operands) and then use(unit, operands) for all units of this thread, several loads
+/// ahead. Both are called by whole warps, also where there is no line.
+template <bool kVector, typename Operands, int kMost, typename Load, typename Use>
+QT_DEVICE void for_units_of(const Tile& tile, const Load& load, const Use& use) {
+  const AdafactorShape& s = tile.shape();
+  const auto begins = simt::shared<int64_t>(kLinesAt, kTileLines);
+  __syncthreads();
+  if (const uint32_t line = threadIdx.x, member = tile.first_member() + line; line < kTileLines)
+    begins[line] =
+        member >= s.members
+            ? s.elements  // no line
+            : int64_t{tile.steps.line + steps_of(s, AdafactorShape::kAcross, member).line} *
+                  s.length;
+  __syncthreads();
+  const uint32_t column = tile.first_column() + threadIdx.x % 32 * kUnit;
+  const auto unit = [&](int turn) {
+    Unit<kVector> u;
+    u.line = threadIdx.x / 32 + static_cast<uint32_t>(turn) * kWarps;
+    u.begin = begins[u.line] + column;
+    u.place = static_cast<uint32_t>(turn) * kBlockThreads + threadIdx.x;
+    const int64_t in_line = int64_t{s.length} - column, in_array = s.elements - u.begin;
     const int64_t least = in_line < in_array ? in_line : in_array;
-    return least < 0 ? 0 : least > kUnit ? kUnit : static_cast<int>(least);
+    u.count = least <= 0 ? 0 : kVector || least > kUnit ? kUnit : static_cast<int>(least);
+    return u;
+  };
+  constexpr int kAhead = kVector ? kMost : 1;
+#pragma unroll 1
+  for (int turn = 0; turn < kWarpLines; turn += kAhead) {
+    Operands operands[kAhead];
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) load(unit(turn + j), operands[j]);
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) use(unit(turn + j), operands[j]);
   }
+}
+
+/// kUnit elements as they are in memory: float32, or bfloat16 in the first half.
+struct Words {
+  uint32_t words[kUnit];
 };
-
-/// First element of unit `half` of this thread in a line of the tile.
-QT_DEVICE uint32_t unit_column(const Tile& tile, int half) {
-  return tile.column + static_cast<uint32_t>(half) * kHalfColumns + threadIdx.x % 32 * kUnit;
-}
-
-/// Calls body(line) for the lines of the tile that this thread's warp takes.
-template <typename Body>
-QT_DEVICE void for_lines(const AdafactorShape& s, const Tile& tile, const Body& body) {
-  const uint32_t end = tile.member + kTileLines < s.members ? tile.member + kTileLines : s.members;
-#pragma unroll 2
-  for (uint32_t m = tile.member + threadIdx.x / 32; m < end; m += kWarps) {
-    Steps steps;
-    if (tile.is_simple) {
-      steps.line = m * tile.line_step;
-      steps.across = m * tile.across_step;
+/// `unit` of x, zeros where it has no elements or x is null.
+template <bool kVector>
+QT_DEVICE void load_unit(const void* x, bool is_bf16, const Unit<kVector>& unit, Words& to) {
+  const int count = x == nullptr ? 0 : unit.count;
+#pragma unroll
+  for (int k = 0; k < kUnit; ++k) to.words[k] = 0;
+  if (count == 0) return;
+  if (is_bf16) {
+    const bf16* from = static_cast<const bf16*>(x) + unit.begin;
+    uint32_t two[kUnit / 2] = {};
+    if constexpr (kVector) {
+      load_words(from, two);
     } else {
-      steps = steps_of(s, AdafactorShape::kAcross, m);
+#pragma unroll
+      for (int k = 0; k < kUnit; ++k)
+        if (k < count) two[k / 2] |= static_cast<uint32_t>(from[k].bits) << 16 * (k % 2);
     }
-    body(Line{m, int64_t{tile.steps.line + steps.line} * s.length, tile.steps.across + steps.across,
-              s.elements, s.length});
+#pragma unroll
+    for (int k = 0; k < kUnit / 2; ++k) to.words[k] = two[k];
+  } else {
+    const float* from = static_cast<const float*>(x) + unit.begin;
+    if constexpr (kVector) {
+      load_words(from, to.words);
+    } else {
+#pragma unroll
+      for (int k = 0; k < kUnit; ++k)
+        if (k < count) to.words[k] = __float_as_uint(from[k]);
+    }
   }
 }
-
-/// `count` <= kUnit elements at p, zeros beyond. kConstant: no thread writes them.
-template <bool kConstant = false>
-QT_DEVICE void load_some(const float* p, int count, bool vector, float (&v)[kUnit]) {
-  if (vector && count == kUnit) {
-    if constexpr (kConstant)
-      return load_constant<kUnit>(p, v);
-    else
-      return load<kUnit>(p, v);
+QT_DEVICE void unpack(const Words& from, bool is_bf16, float (&v)[kUnit]) {
+  if (is_bf16) {
+    const uint32_t two[kUnit / 2] = {from.words[0], from.words[1]};
+    unpack_words<bf16>(two, v);
+  } else {
+    unpack_words<float>(from.words, v);
   }
-#pragma unroll
-  for (int k = 0; k < kUnit; ++k) v[k] = k < count ? p[k] : 0.0f;
 }
-QT_DEVICE void load_some(const bf16* p, int count, bool vector, float (&v)[kUnit]) {
-  if (vector && count == kUnit) return load<kUnit>(p, v);
+template <bool kVector, typename T>
+QT_DEVICE void store_unit(T* x, const Unit<kVector>& unit, const float (&v)[kUnit]) {
+  T* const to = x + unit.begin;
+  if constexpr (kVector) {
+    if (unit.count != 0) store<kUnit>(to, v);
+  } else {
 #pragma unroll
-  for (int k = 0; k < kUnit; ++k) v[k] = k < count ? simt::to_float(p[k]) : 0.0f;
-}
-template <typename T>
-QT_DEVICE void store_some(T* p, int count, bool vector, const float (&v)[kUnit]) {
-  if (vector && count == kUnit) return store<kUnit>(p, v);
-#pragma unroll
-  for (int k = 0; k < kUnit; ++k)
-    if (k < count) p[k] = simt::from_float<T>(v[k]);
-}
-/// Those from the i-th on; zeros where there is no gradient.
-QT_DEVICE void load_gradient(const FloatPointer& gradient, int64_t i, int count, bool vector,
-                             float (&v)[kUnit]) {
-  if (gradient.pointer == nullptr) count = 0;
-  if (gradient.is_bf16)
-    load_some(static_cast<const bf16*>(gradient.pointer) + i, count, vector, v);
-  else
-    load_some<true>(static_cast<const float*>(gradient.pointer) + i, count, vector, v);
+    for (int k = 0; k < kUnit; ++k)
+      if (k < unit.count) to[k] = simt::from_float<T>(v[k]);
+  }
 }
 
 /// Numbers of the step as the kernels use them.
@@ -182,8 +247,67 @@ struct Numbers {
   }
 };
 
-/// A sharded array's sums are taken and sent first, then used as those of all ranks.
-enum class Phase : uint8_t { sum, use };
+/// What a launch does; kAll of arrays that are not sharded.
+enum Stage : uint32_t {
+  kSums = 1,
+  kSendMoments = 2,  // the sums for the other ranks
+  kMoments = 4,
+  kSendMeans = 8,
+  kSquares = 16,
+  kSendSquares = 32,
+  kApply = 64,
+  kAll = kSums | kMoments | kSquares | kApply,
+};
+
+/// How blocks go over the tiles of a launch.
+struct Pipeline {
+  uint32_t stages;
+  uint32_t tiles;          // of the launch
+  uint32_t window;         // its most tiles, but that it has one whole matrix
+  uint32_t scratch_tiles;  // of the largest window
+  float* scratch;          // kRing * scratch_tiles * Sums::kTileBytes
+  uint32_t slots;  // gradients of so many tiles are held by a block: half of them of one window
+  static constexpr uint32_t kRing = 3;  // windows that are in work together
+
+  __device__ bool does(Stage stage) const { return (stages & stage) != 0; }
+  /// Tiles of a window whose gradients are held.
+  __device__ uint32_t held() const { return gridDim.x * slots / 2; }
+};
+
+/// Tiles [begin, end) of a launch.
+struct Window {
+  uint32_t begin = 0, end = 0;
+  uint32_t held_before = 0;  // by the windows before it
+  uint32_t number = ~0u;
+
+  __device__ bool empty() const { return begin == end; }
+  /// The matrices after it.
+  __device__ Window next(const Table<Entry>& table, const Pipeline& pipeline) const {
+    const uint32_t size = end - begin, most = pipeline.held();
+    Window w{end, end, held_before + (size < most ? size : most), number + 1};
+    if (end == pipeline.tiles) return w;
+    const int count = static_cast<int>(table.count);
+#pragma unroll 1
+    for (int i = entry_index(table, end); i < count; ++i) {
+      const AdafactorShape& s = table.entries[i].a.shape;
+      const auto each = static_cast<uint32_t>(matrix_tiles(s));
+      const uint32_t left =
+          static_cast<uint32_t>(table.entries[i].first_chunk) + each * s.batches - w.end;
+      const uint32_t fit = (pipeline.window - (w.end - w.begin)) / each * each;
+      w.end += fit < left ? fit : left;
+      if (fit < left) {
+        if (w.empty()) w.end += each;
+        break;
+      }
+    }
+    return w;
+  }
+  /// This block's first tile of the window, from begin; every gridDim.x-th after it is its too.
+  __device__ uint32_t first() const {
+    const uint32_t skipped = held_before % gridDim.x;
+    return blockIdx.x >= skipped ? blockIdx.x - skipped : blockIdx.x + gridDim.x - skipped;
+  }
+};
 
 /// The new value of a state, which stays what it was where a NaN is skipped.
 QT_DEVICE float kept(const AdafactorStep& step, float next, float old) {

@@ -5,6 +5,7 @@
 #include "kernels/simt/emulator/barrier.h"
 #include "kernels/simt/emulator/engine/parts.h"
 #include "kernels/simt/emulator/engine/resident_blocks.h"
+#include "kernels/simt/resident.cuh"
 
 namespace quintet::emulated::simt::emulator {
 namespace {
@@ -59,19 +60,27 @@ void leave_cluster(Thread& thread) {
   complete_if_done(barrier);
 }
 
-void grid_sync() {
-  const Shape& shape = resident_blocks().shape;
-  if (!shape.cooperative) fail_here("grid_sync: the launch is not cooperative");
-  BarrierState& barrier = resident_blocks().grid_barrier;
-  if (++barrier.arrived < resident_blocks().threads.size()) {
-    barrier.waiting.push_back(self);
-    resident_blocks().suspend("grid_sync", 0);
-    return;
+void grid_sync() { grid_wait(0, grid_arrive(0)); }
+
+uint32_t grid_arrive(int number) {
+  if (!resident_blocks().shape.cooperative)
+    fail_here("grid barrier: the launch is not cooperative");
+  BarrierState& barrier = resident_blocks().grid_barriers[static_cast<size_t>(number)];
+  const uint32_t phase = barrier.phase;
+  if (++barrier.arrived == resident_blocks().threads.size()) {
+    barrier.arrived = 0;
+    ++barrier.phase;
+    for (Thread* thread : barrier.waiting) resident_blocks().wake(thread);
+    barrier.waiting.clear();
   }
-  barrier.arrived = 0;
-  for (Thread* thread : barrier.waiting) resident_blocks().wake(thread);
-  barrier.waiting.clear();
-  resident_blocks().yield();
+  return phase;
+}
+
+void grid_wait(int number, uint32_t phase) {
+  BarrierState& barrier = resident_blocks().grid_barriers[static_cast<size_t>(number)];
+  if (barrier.phase != phase) return resident_blocks().yield();
+  barrier.waiting.push_back(self);
+  resident_blocks().suspend("grid barrier", static_cast<uint64_t>(number));
 }
 
 void* map_cluster_address(void* p, uint32_t rank) {

@@ -136,7 +136,7 @@ void ResidentBlocks::prepare(const std::vector<uint3>& indices, uint64_t number)
       }
     }
   }
-  grid_barrier = {};
+  grid_barriers = {};
   cluster_barriers.assign(indices.size() / shape.cluster, {});
   ready_ = live_ = n * per_block;
   last_ = nullptr;

@@ -10,6 +10,7 @@
 #include "kernels/simt/emulator/engine.h"
 #include "kernels/simt/emulator/engine/fiber.h"
 #include "kernels/simt/launch.cuh"
+#include "kernels/simt/resident.cuh"
 
 namespace quintet::emulated::simt::emulator {
 
@@ -75,7 +76,7 @@ class ResidentBlocks {
   std::vector<Block> blocks;
   std::vector<Thread> threads;
   std::vector<Warp> warps;
-  BarrierState grid_barrier;
+  std::array<BarrierState, kGridBarriers> grid_barriers;
   std::vector<BarrierState> cluster_barriers;
   Policy policy;
   Random random;
