@@ -48,7 +48,10 @@ class StepBound {
   }
   std::pair<std::string, std::string> facts(double least) const {
     const double reading = static_cast<double>(work_.bytes) / bandwidth_;
-    const double multiplying = static_cast<double>(work_.multiply_adds) / multiply_adds_;
+    // int8_dynamic multiplies bytes, several times as fast as memory gives them.
+    const double multiplying = options_.quantize.type() == WeightType::int8_dynamic
+                                   ? 0
+                                   : static_cast<double>(work_.multiply_adds) / multiply_adds_;
     const double bound = std::max(reading, multiplying) * static_cast<double>(options_.targets);
     const double with = bound / least, without = bound / (least - encoder_);
     const char* name = reading > multiplying ? "memory" : "arithmetic";

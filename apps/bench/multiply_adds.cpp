@@ -20,8 +20,9 @@ size_t multiply_and_add() {
   constexpr size_t kSums = 10;  // enough to hide how long one takes, few enough for 16 registers
   constexpr size_t kTimes = 1 << 20;
   const hn::ScalableTag<float> d;
-  auto s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0, s4 = s0, s5 = s0, s6 = s0, s7 = s0, s8 = s0,
-       s9 = s0;
+  auto s0 = hn::Set(d, 0.0f), s1 = hn::Set(d, 0.1f), s2 = hn::Set(d, 0.2f), s3 = hn::Set(d, 0.3f),
+       s4 = hn::Set(d, 0.4f), s5 = hn::Set(d, 0.5f), s6 = hn::Set(d, 0.6f), s7 = hn::Set(d, 0.7f),
+       s8 = hn::Set(d, 0.8f), s9 = hn::Set(d, 0.9f);
   const auto x = hn::Set(d, 0.5f), y = hn::Set(d, 0.25f);
   for (size_t i = 0; i < kTimes; ++i) {
     s0 = hn::MulAdd(s0, x, y);

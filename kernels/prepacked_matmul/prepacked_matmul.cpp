@@ -71,13 +71,12 @@ int64_t panels_at_once(int64_t rows) { return rows <= kPairRows ? 2 : 1; }
 using I = hn::RebindToSigned<F>;
 using VI = hn::Vec<I>;
 
-/// A byte of each lane in the lane's highest place, zeros below it.
+/// A byte of each lane in the lane's highest place, others below it.
 HWY_INLINE VI byte_in_high_place(VI quad, size_t byte) {
-  const VI high = byte == 0   ? hn::ShiftLeft<24>(quad)
-                  : byte == 1 ? hn::ShiftLeft<16>(quad)
-                  : byte == 2 ? hn::ShiftLeft<8>(quad)
-                              : quad;
-  return byte == 0 ? high : hn::And(high, hn::Set(I(), static_cast<int32_t>(0xff000000u)));
+  return byte == 0   ? hn::ShiftLeft<24>(quad)
+         : byte == 1 ? hn::ShiftLeft<16>(quad)
+         : byte == 2 ? hn::ShiftLeft<8>(quad)
+                     : quad;
 }
 
 /// The weights of one of four steps, of one vector of columns, as float32 (int8: times 2^24): made when the step needs
@@ -96,7 +95,8 @@ HWY_INLINE V weights_of_step(const std::byte* w, size_t vector, size_t step) {
         d, step % 2 == 0 ? hn::ShiftLeft<16>(pair) : hn::And(pair, hn::Set(di, ~0xffff)));
   }
   const VI high = byte_in_high_place(hn::Load(di, from), step);
-  if constexpr (kType == WeightType::int8) return hn::ConvertTo(d, high);
+  if constexpr (kType == WeightType::int8)
+    return hn::ConvertTo(d, hn::And(high, hn::Set(di, static_cast<int32_t>(0xff000000u))));
   return float8_in_high_byte(di, high);
 }
 

@@ -143,6 +143,9 @@ def test_generation_is_timed(folder):
     one, many = (json.loads(quintet("bench", "generate", f"--model_dir={path}", f"--batch={batch}", "--inputs=4", "--targets=4", "--steps=1").out)
                  for batch in (1, 64))
     assert (one["bound"], many["bound"]) == ("memory", "arithmetic") and many["of_bound"] > many["of_bound_with_encoder"] > 0, (one, many)
+    bytes_ = json.loads(quintet("bench", "generate", f"--model_dir={path}", "--batch=64", "--inputs=4", "--targets=4", "--steps=1",
+                                "--quantize=int8_dynamic").out)
+    assert bytes_["bound"] == "memory" and bytes_["multiply_adds_per_step"] == many["multiply_adds_per_step"], bytes_
     assert one["weight_bytes_per_step"] == many["weight_bytes_per_step"], (one, many)
     assert 64 * one["multiply_adds_per_step"] == many["multiply_adds_per_step"], (one, many)
     for flag in ("--model=t5_1_1_tiny", "--dtype=float32"):

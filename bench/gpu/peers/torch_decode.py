@@ -46,7 +46,7 @@ def gated(x, wi_0, wi_1):
 
 
 def gated_experts(x, wi_0, wi_1, chosen):
-    """Each row's expert."""
+    """Each row's expert, whose weights PyTorch copies first."""
     return gated(x, wi_0[chosen], wi_1[chosen])
 
 
