@@ -1,5 +1,5 @@
 // FP8 products of dense layers against bfloat16's on a GPU: times by CUDA events of what a layer, or layers that share their
-// input, take forward and backward, casts and transposes included, and of cuBLASLt's forward product alone.
+// input, take forward and backward, casts and transposes included, or made by others (fused), and of cuBLASLt's forward product alone.
 //
 //   fp8_bench --device=cuda [--tiny] [--runs=20]
 //
@@ -41,8 +41,14 @@ void measure(const Sizes& s, int runs) {
   std::vector<View> in{x.view()};
   for (const View& view : three(w)) in.push_back(view);
   in.push_back(table.view());
-  std::vector<View> grad_in = in, grads{dx.view()};
-  for (const View& view : three(dy)) grad_in.push_back(view);
+  in.insert(in.end(), 2, View::none());
+  // As norms, activations and the cast of all weights leave operands; whatever the bytes say.
+  const Array x8({s.rows, s.k}, DType::u8), x8_transposed({s.rows, s.k}, DType::u8),
+      w8({2 * s.layers * s.k * s.n}, DType::u8);
+  std::vector<View> in8 = in;
+  in8[0] = x8.view(), in8[5] = x8_transposed.view(), in8[6] = w8.view();
+  std::vector<View> grad_in = in, grad_in8 = in8, grads{dx.view()};
+  for (const View& view : three(dy)) grad_in.push_back(view), grad_in8.push_back(view);
   for (const View& view : three(dw)) grads.push_back(view);
   const auto out = three(y);
   const double flops = 2.0 * static_cast<double>(s.rows * s.k * s.n * s.layers);
@@ -83,6 +89,8 @@ void measure(const Sizes& s, int runs) {
     });
   const Attrs attrs{{"layer", int64_t{0}}, {"gradient_format", int64_t{1}}};
   print("fp8 forward", flops, [&] { QT_GPU::matmul_fp8_gpu(in, out, attrs, stream()); });
+  print("fp8 forward, fused casts", flops,
+        [&] { QT_GPU::matmul_fp8_gpu(in8, out, attrs, stream()); });
   print("bfloat16 backward", 2 * flops, [&] {
     for (size_t i = 0; i < w.size(); ++i) {
       QT_GPU::matmul_t_gpu(std::vector{dy[i].view(), w[i].view()}, std::vector{dx.view()}, {},
@@ -93,6 +101,8 @@ void measure(const Sizes& s, int runs) {
   });
   print("fp8 backward", 2 * flops,
         [&] { QT_GPU::matmul_fp8_grad_gpu(grad_in, grads, attrs, stream()); });
+  print("fp8 backward, fused casts", 2 * flops,
+        [&] { QT_GPU::matmul_fp8_grad_gpu(grad_in8, grads, attrs, stream()); });
 }
 
 void run(const Options& options) {
