@@ -587,7 +587,9 @@ class Launches {
         kernel_(kind.vector ? adafactor_kernel<true> : adafactor_kernel<false>),
         numbers_(numbers),
         stream_(stream) {
-    const auto fit = static_cast<uint32_t>((simt::device().shared_limit - kHeldAt) / kSlotBytes);
+    // Of two blocks a multiprocessor, each with 1 KiB of CUDA's.
+    const size_t left = simt::device().shared_limit / 2 - 1024 - kHeldAt;
+    const auto fit = static_cast<uint32_t>(left / kSlotBytes);
     pipeline_.slots = kind.sharded ? 0 : std::min(fit, kMostSlots);
     blocks_ = static_cast<uint32_t>(simt::resident_blocks(kernel_, how(1)));
     pipeline_.window = kind.sharded ? ~0u : std::max(1u, blocks_ * pipeline_.slots / 2);

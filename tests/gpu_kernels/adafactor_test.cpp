@@ -171,6 +171,15 @@ TEST_F(AdafactorOnDevice, IsThatOfTheCpu) {
   on_every_schedule([&] { compare(device(), {}, matrices()); });
 }
 
+TEST_F(AdafactorOnDevice, TakesMoreArraysThanALaunchHolds) {
+  const Shape matrix{{"embed", "mlp"}, {130, 140}};
+  std::vector<Shape> shapes(120, {{"heads", "relpos_buckets"}, {4, 32}});
+  shapes.front() = shapes.back() = matrix;
+  Pair pair(device(), {}, shapes, 0);
+  pair.step(0, no_spoil);
+  pair.expect_equal();
+}
+
 TEST_F(AdafactorOnDevice, WithEveryOptionIsThatOfTheCpu) {
   AdafactorOptions options;
   options.beta1 = 0.9;
