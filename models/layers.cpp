@@ -141,9 +141,9 @@ Tensors dense(const DenseInput& x, const std::vector<Param>& kernels, const Cont
     const Tensors w(kernels.begin(), kernels.end());
     return ops::matmul_fp8(x, w, fp8->weights, {fp8->scaling, fp8->layer}, fp8->gradient_format);
   }
-  const auto is_plain = [&x](const Param& w) { return !w.info().low_rank && !is_narrow(x, w); };
+  const auto is_plain = [&x](const Param& w) { return !w.info().low_rank && !is_narrow(x.x, w); };
   if (std::ranges::all_of(kernels, is_plain))
-    return ops::matmul(x, Tensors(kernels.begin(), kernels.end()));
+    return ops::matmul(x.x, Tensors(kernels.begin(), kernels.end()));
   Tensors y;
   for (const Param& kernel : kernels) y.push_back(dense(x.x, kernel, context));
   return y;
