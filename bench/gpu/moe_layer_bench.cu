@@ -84,7 +84,7 @@ void measure(const Case& c, int runs) {
   config.mlp_dim = c.columns * c.chosen;
   const MlpBlock dense(Scope(parameters), config);
   measure(c, "quintet_dense", runs, parameters,
-          [&](const Tensor& x, const Context& context) { return dense(x, context); });
+          [&](const Tensor& x, const Context& context) { return dense({x}, context); });
 }
 
 void run(const Options& options) {

@@ -279,6 +279,7 @@ void matmul_fp8_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream)
 }
 
 void cast_fp8_weights_gpu(std::span<const Fp8Weights> layers, Stream stream) {
+  for (const Fp8Weights& l : layers) QT_ASSERT(l.dtype == DType::f32 || l.dtype == DType::bf16);
   cast_weights_of<float>(layers, DType::f32, stream);
   cast_weights_of<simt::bf16>(layers, DType::bf16, stream);
 }

@@ -114,6 +114,7 @@ Cast cast_w(const Layers& l, Views in, bool records) {
 
 void cast_fp8_weights_cpu(std::span<const Fp8Weights> layers) {
   for (const Fp8Weights& l : layers) {
+    QT_ASSERT(l.dtype == DType::f32);
     std::vector<View> w;
     const int64_t sizes[] = {l.k, l.n};
     for (int64_t i = 0; i < l.count; ++i)

@@ -26,18 +26,22 @@ double bytes_of_w(const View& bytes, const View& w, double numbers) {
 Tensors ops::matmul_fp8(const DenseInput& x, const Tensors& w, const Tensor& w8,
                         const Fp8Scales& scales, Float8 gradient_format) {
   QT_ASSERT(!w.empty() && w.size() <= 3);
+  const bool in_bytes = x.x.spec().dtype == DType::u8;
+  QT_ASSERT(!in_bytes || x.x.raw() != nullptr);  // another product has had it
+  QT_ASSERT(w8.absent() || w8.spec().elements() == 2 * std::ssize(w) * w[0].spec().elements());
   const auto at = [&w](size_t i) { return i < w.size() ? w[i] : Tensor(); };
   Tensors y =
       call(table::matmul_fp8, {x.x, at(0), at(1), at(2), scales.scaling, x.transposed, w8},
            {{"layer", scales.layer}, {"gradient_format", static_cast<int64_t>(gradient_format)}},
            {true, w.size() > 1, w.size() > 2});
-  if (x.x.spec().dtype == DType::u8) x.x.release();
+  if (in_bytes) x.x.release();
   y.resize(w.size());
   return y;
 }
 
 Tensors matmul_fp8_vjp(const Node& node, const Tensors& grads) {
   const auto in = inputs_of<rules::matmul_fp8>(node.inputs);
+  QT_ASSERT(in["x"].spec().dtype != DType::u8 || !in["x_t"].absent());
   Tensors operands = node.inputs;
   for (size_t i = 0; i < grads.size(); ++i)  // of one that nobody used, zeros
     operands.push_back(!node.outputs[i].absent() && grads[i].absent()

@@ -89,7 +89,8 @@ ParamInfo& Parameters::declare(std::string name, Axes axes, Initializer initiali
 }
 
 /// Memory for what products of a GPU read, of matrices of one size that follow each other, as attention's query, key and
-/// value: side by side, so that one product multiplies by all of them (kernels/matmul). nullptr: for any other.
+/// value: side by side, so that one product multiplies by all of them (kernels/matmul). nullptr: for any other. What follows
+/// each other by chance, as an MLP's two gates, shares a block, too, which lives as long as one of them.
 std::vector<Buffer> Parameters::side_by_side(DType dtype, bool (*wanted)(const ParamInfo&)) const {
   std::vector<Buffer> memory(all_.size());
   Device& device = Device::current();

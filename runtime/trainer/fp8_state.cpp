@@ -4,6 +4,7 @@
 
 #include "kernels/gpu/gpu_kernels.h"
 #include "kernels/optimizers/gpu_arrays.h"
+#include "runtime/abstract/step_clock.h"
 #include "runtime/execution/rank_sums.h"
 #include "runtime/mesh/sharding.h"
 #include "runtime/profile/profile.h"
@@ -21,11 +22,12 @@ Fp8State::Fp8State(Parameters& parameters, const Fp8Recipe& recipe) {
     ParamInfo& info = *layers_[static_cast<size_t>(i)];
     info.fp8->scaling = scaling_;
     info.fp8->layer = i;
+    Tensor& weights = weights_.emplace_back();
     if (info.fp8->fused_casts && ExecutionContext::current().sharding == nullptr) {
       int64_t bytes = 0;
       for (const ParamInfo* kernel : info.fp8->kernels) bytes += 2 * kernel->spec.elements();
-      info.fp8->weights = Tensor({{{"fp8_bytes", bytes}}, DType::u8});
-      info.fp8->weights.count_as(MemoryKind::kParameters);
+      weights = Tensor({{{"fp8_bytes", bytes}}, DType::u8});
+      weights.count_as(MemoryKind::kParameters);
     }
     names_.push_back(info.name.substr(0, info.name.rfind('/') + 1));
   }
@@ -47,27 +49,36 @@ Fp8State::Fp8State(Parameters& parameters, const Fp8Recipe& recipe) {
   scaling_.device().copy_in(scalings(), all.data(), scaling_.bytes());
 }
 
-void Fp8State::cast_weights() {
+Fp8State::CastWeights::~CastWeights() {
+  for (ParamInfo* info : state_.layers_) info->fp8->weights = {};
+}
+
+Fp8State::CastWeights::CastWeights(Fp8State& state) : state_(state) {
   std::vector<Fp8Weights> all;
   int64_t numbers = 0;
-  for (const ParamInfo* info : layers_) {
-    const Fp8Layers& fp8 = *info->fp8;
-    if (fp8.weights.absent()) continue;
+  for (size_t l = 0; l < state.layers_.size(); ++l) {
+    if (state.weights_[l].absent()) continue;
+    ParamInfo* info = state.layers_[l];
+    Fp8Layers& fp8 = *info->fp8;
+    fp8.weights = state.weights_[l];
     const View w = info->used().local();
     Fp8Weights layer{.count = std::ssize(fp8.kernels),
                      .k = w.size(0),
                      .n = w.size(1),
                      .dtype = w.dtype,
                      .bytes = reinterpret_cast<uint8_t*>(fp8.weights.raw()),
-                     .scaling = scalings() + fp8.layer};
+                     .scaling = state.scalings() + fp8.layer};
     for (size_t i = 0; i < fp8.kernels.size(); ++i)
       layer.w.at(i) = fp8.kernels[i]->used().local().pointer;
     numbers += layer.count * layer.k * layer.n;
     all.push_back(layer);
   }
   if (all.empty()) return;
-  const ProfileScope scope("cast_fp8_weights", numbers * (size_of(all[0].dtype) + 2));
-  Device& device = scaling_.device();
+  const int64_t bytes = numbers * (size_of(all[0].dtype) + 2);
+  const ProfileScope scope("cast_fp8_weights", bytes);
+  if (StepClock* clock = ExecutionContext::current().clock)
+    clock->op("cast_fp8_weights", {.bytes = static_cast<double>(bytes)});
+  Device& device = state.scaling_.device();
   if (!device.is_cpu())
     device.kernels().cast_fp8_weights(all, device.stream());
   else if (device.memory_is_real())

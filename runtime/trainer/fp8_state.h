@@ -2,7 +2,7 @@
 // The scales of a model's FP8 layers, and the history that delayed scaling takes them from, as Transformer Engine's.
 //
 //   Fp8State state(parameters, recipe);     // layers whose first kernel has ParamInfo::fp8
-//   state.cast_weights();  ... a step ...
+//   const auto weights = state.cast_weights();  // until the end of the step's products
 //   state.update(control);                  // on all ranks; nothing but amax is forgotten if control says skip
 
 #include <memory>
@@ -30,8 +30,19 @@ class Fp8State {
   /// Scales of 1 and empty histories, in the current device's memory. Parameters must outlive it.
   Fp8State(Parameters& parameters, const Fp8Recipe& recipe);
   bool empty() const { return names_.empty(); }
+  /// Layers have the bytes of their weights while it lives; without, their products cast for themselves.
+  class CastWeights {
+   public:
+    explicit CastWeights(Fp8State& state);
+    ~CastWeights();
+    CastWeights(const CastWeights&) = delete;
+    CastWeights& operator=(const CastWeights&) = delete;
+
+   private:
+    Fp8State& state_;
+  };
   /// The beginning of a step: weights of layers with ParamInfo::fp8's fused_casts, of one rank, for all of its products.
-  void cast_weights();
+  [[nodiscard]] CastWeights cast_weights() { return CastWeights(*this); }
   /// The end of a step on the current mesh; `control`: in the device's memory, may be null.
   void update(const UpdateControl* control);
   /// Of a step whose gradients are dropped.
@@ -45,6 +56,7 @@ class Fp8State {
   Fp8Scaling* scalings() const { return reinterpret_cast<Fp8Scaling*>(scaling_.raw()); }
 
   std::vector<ParamInfo*> layers_;
+  Tensors weights_;  // bytes of a layer's, both forms; absent: cast by its products
   std::vector<std::string> names_;
   Tensor scaling_;
   StateBuffer history_;

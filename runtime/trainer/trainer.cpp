@@ -138,7 +138,7 @@ Trainer::Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimiz
           [this](const HostArrays& batch, Key step_key,
                  const std::function<void(const LossOutput&)>& done) {
             gather_cache_.begin_step(options_.interleave ? 2 : 1);
-            fp8_.cast_weights();
+            const auto weights = fp8_.cast_weights();
             if (const auto clip = optimizer_->example_clip())
               sum_clipped_gradients(batch, step_key, *clip, done);
             else
