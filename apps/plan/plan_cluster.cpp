@@ -4,7 +4,6 @@
 
 #include "apps/flags/command_line.h"
 #include "apps/plan/model_case.h"
-#include "apps/plan/plan_mesh.h"
 #include "apps/plan/search.h"
 #include "apps/process/output.h"
 #include "runtime/base/files/atomic_file.h"
@@ -102,18 +101,19 @@ void ClusterPlan::check(const TrainerOptions& options) const {
            "--search chooses microbatches: leave --microbatches and --interleave_microbatches");
 }
 
-int64_t ClusterPlan::ranks_or(const MeshPlan& mesh) const {
-  return cluster.empty() ? mesh.ranks() : read_cluster(cluster).devices;
+std::optional<Cluster> ClusterPlan::read() const {
+  if (cluster.empty()) return std::nullopt;
+  return read_cluster(cluster);
 }
 
-void plan_cluster(const ClusterPlan& plan, const std::string& title, const LayoutCase& what) {
+void plan_cluster(const ClusterPlan& plan, const std::optional<Cluster>& cluster,
+                  const std::string& title, const LayoutCase& what) {
   std::vector<std::pair<std::string, std::string>> facts;
   std::vector<LayoutRow> rows;
-  if (!plan.cluster.empty()) {
-    const Cluster cluster = read_cluster(plan.cluster);
-    const int devices = static_cast<int>(cluster.devices);
-    const SimulatedJob job = cluster.job();
-    facts = facts_of(cluster);
+  if (cluster) {
+    const int devices = static_cast<int>(cluster->devices);
+    const SimulatedJob job = cluster->job();
+    facts = facts_of(*cluster);
     const double flops = model_flops(what);
     facts.emplace_back("a step",
                        fmt::format("{} tokens, {} TFLOP", grouped(static_cast<double>(what.tokens)),
@@ -128,7 +128,7 @@ void plan_cluster(const ClusterPlan& plan, const std::string& title, const Layou
     const LayoutRow* best = best_of(rows);
     for (const LayoutRow& row : rows)
       plan.format.print_object(
-          layout_json(row, &row == best, {{"plan", cluster.name}, {"model", title}}));
+          layout_json(row, &row == best, {{"plan", cluster->name}, {"model", title}}));
     print_table(plan.format, rows, best);
   }
   std::vector<PublishedRun> published;

@@ -52,11 +52,12 @@ void precompile(PrecompileFlags flags, GinSession& session, const gin::Arguments
   LayoutCase what =
       gin_case(case_of(dataset, decoder_only), session, std::string(kPrecompile) + ".model");
   if (flags.on_mesh.mesh.empty()) flags.on_mesh.mesh = smallest_mesh(partitioner);
-  what.options = flags.microbatches.options(flags.on_cluster.ranks_or(flags.on_mesh));
+  const std::optional<Cluster> cluster = flags.on_cluster.read();
+  what.options = flags.microbatches.options(cluster ? cluster->devices : flags.on_mesh.ranks());
   flags.on_cluster.check(what.options);
   QT_CHECK(flags.on_cluster.published.empty() || !flags.on_cluster.cluster.empty(),
            "--published goes with --cluster, or with quintet plan alone");
-  if (!flags.on_cluster.cluster.empty()) return plan_cluster(flags.on_cluster, model->name, what);
+  if (cluster) return plan_cluster(flags.on_cluster, cluster, model->name, what);
   flags.on_mesh.configured_for_experts = partitioner.num_expert_partitions > 1;
   make_folders(model_dir);
   flags.on_mesh.file = model_dir / "step.txt";

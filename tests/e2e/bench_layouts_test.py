@@ -166,6 +166,13 @@ def test_layouts_that_cannot_run_are_listed_with_the_reason(folder):
     assert not any(row["fits"] for row in rows(small.out).values()) and "no layout runs and fits" in small.err
 
 
+def test_a_cluster_comes_through_a_pipe(folder):
+    arguments = [*MODEL, "--layouts=4x1:a1p1"]
+    with subprocess.Popen(["cat", cluster(folder).removeprefix("--cluster=")], stdout=subprocess.PIPE) as cat:
+        piped = subprocess.run([QUINTET, "plan", "--cluster=/dev/stdin", *arguments], stdin=cat.stdout, capture_output=True, text=True)
+    assert piped.returncode == 0 and rows(piped.stdout) == rows(quintet("plan", cluster(folder), *arguments).out), piped
+
+
 def test_kernels_of_a_gpu_hold_memory(folder):
     plan = lambda gpu: rows(quintet("plan", cluster(folder, gpu=gpu), *MODEL, "--layouts=4x1:a1p1").out)["4x1:a1p1"]["peak_bytes"]
     cpu, gpu = plan(False), plan(True)
