@@ -130,11 +130,9 @@ struct Memory::ArenaBlocks {
 /// What is cached goes back before: work that is repeated in one block has no use for it.
 void Memory::ArenaBlocks::reserve(Memory& memory, const MemoryPlacement& placement) {
   if (exact() || placement.bytes == 0) return;
-  Block whole = memory.take(memory.cached_, placement.bytes);
-  if (whole.pointer == nullptr) {
-    memory.release_cached();
-    whole = {static_cast<std::byte*>(memory.source_->allocate(placement.bytes)), placement.bytes};
-  }
+  memory.release_cached();
+  const Block whole{static_cast<std::byte*>(memory.source_->allocate(placement.bytes)),
+                    placement.bytes};
   if (whole.pointer == nullptr)
     throw OutOfMemory(
         fmt::format("out of memory on {} for work that is to be recorded: {} bytes "
@@ -148,11 +146,15 @@ void Memory::ArenaBlocks::reserve(Memory& memory, const MemoryPlacement& placeme
   memory.peak_ = std::max(memory.peak_, memory.used_);
 }
 
+/// Nothing but another recording has use for a block of this size.
 Memory::ArenaBlocks::Region::~Region() {
   const std::lock_guard lock(memory.mutex_);
   memory.used_ -= whole.capacity;
   memory.by_kind_[kResting] -= whole.capacity;
-  memory.cached_.emplace(whole.capacity, whole.pointer);
+  if (memory.arena_ != nullptr)  // a GPU that records can free nothing
+    memory.cached_.emplace(whole.capacity, whole.pointer);
+  else
+    memory.source_->release(whole.pointer, whole.capacity);
 }
 
 /// None where the work takes another way than when it was traced, or holds what should have come back.
