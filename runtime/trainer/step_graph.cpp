@@ -5,6 +5,7 @@
 
 #include "kernels/step_keys.h"
 #include "runtime/abstract/step_clock.h"
+#include "runtime/base/memory/out_of_memory.h"
 #include "runtime/execution/rank_sums.h"
 #include "runtime/execution/tape.h"
 #include "runtime/mesh/mesh.h"
@@ -31,20 +32,22 @@ std::unique_ptr<RecordedCollectives> record_collectives() {
   return collectives;
 }
 
-/// Whether a rank cannot record, and whether this is the first such.
+/// Whether a rank cannot record, whether this is the first such, and whether else one is to record again.
 struct Refusals {
-  bool any, is_first;
+  bool any, is_first, again;
 };
 
-/// Recorded collectives are met by recorded ones: all ranks launch their recordings or none does.
-Refusals refusals_of_ranks(bool refused) {
+/// Recorded collectives are met by recorded ones: all ranks launch their recordings or none does, and they record
+/// equally often.
+Refusals refusals_of_ranks(bool refused, bool again) {
   const Sharding* sharding = ExecutionContext::current().sharding;
-  if (sharding == nullptr) return {refused, refused};
+  if (sharding == nullptr) return {refused, refused, again && !refused};
   const double mine =
-      refused ? static_cast<double>(sharding->size() - sharding->index_in(sharding->axes())) : 0;
+      refused ? 1 + static_cast<double>(sharding->size() - sharding->index_in(sharding->axes()))
+              : static_cast<double>(again);
   double most = mine;
   reduce_over_ranks({&most, 1}, sharding->axes(), Reduction::max);
-  return {most > 0, refused && most == mine};
+  return {most > 1, refused && most == mine, most == 1};
 }
 
 }  // namespace
@@ -87,29 +90,51 @@ std::string StepGraph::shape_of(const HostArrays& batch) const {
   return shape;
 }
 
+/// Returns what it took.
+std::vector<BlockLife> StepGraph::record_into(Recorded& recorded, const HostArrays& batch,
+                                              Key key) {
+  recorded.collectives = record_collectives();
+  if (!placement_) placement_ = place_blocks(blocks_);
+  const MemoryPlacement::Use use(*placement_);
+  MemoryTrace trace(Device::current().memory());
+  recorded.recording = Device::current().record([&] {
+    const StepKeys::Recording keys(recorded.keys);
+    const StepFeeds::Recording feeds(recorded.feeds);
+    work_(batch, key, [&](const LossOutput& loss) { recorded.losses.push_back(loss); });
+    if (recorded.collectives != nullptr) recorded.collectives->close();
+  });
+  for (const ParamInfo& info : parameters_.all()) recorded.gradients.push_back(info.used().grad());
+  return trace.close();
+}
+
+/// A recording runs nothing, so one that took something else than what its places are made for is made once more,
+/// with places for what it took: on a mesh the first step does not gather ahead yet. One whose places find no room
+/// is made without any, and then placed.
 void StepGraph::record(const HostArrays& batch, Key key) {
-  auto recorded = std::make_unique<Recorded>(key);
-  std::optional<std::string> refused;
-  try {
-    recorded->collectives = record_collectives();
-    if (!placement_) placement_ = place_blocks(blocks_);
-    const MemoryPlacement::Use use(*placement_);
-    recorded->recording = Device::current().record([&] {
-      const StepKeys::Recording keys(recorded->keys);
-      const StepFeeds::Recording feeds(recorded->feeds);
-      work_(batch, key, [&](const LossOutput& loss) { recorded->losses.push_back(loss); });
-      if (recorded->collectives != nullptr) recorded->collectives->close();
-    });
-    for (const ParamInfo& info : parameters_.all())
-      recorded->gradients.push_back(info.used().grad());
-  } catch (const Error& error) {
-    refused = error.what();
+  constexpr int kMostRecordings = 3;
+  bool again = true;
+  for (int made = 1; again; ++made) {
+    auto recorded = std::make_unique<Recorded>(key);
+    std::optional<std::string> refused;
+    std::vector<BlockLife> blocks;
+    try {
+      blocks = record_into(*recorded, batch, key);
+      again = made < kMostRecordings && blocks != blocks_;
+    } catch (const OutOfMemory& error) {
+      again = made <= kMostRecordings && !blocks_.empty();
+      if (!again) refused = error.what();
+    } catch (const Error& error) {
+      refused = error.what();
+    }
+    for (const ParamInfo& info : parameters_.all()) info.used().set_grad({});
+    const Refusals refusals = refusals_of_ranks(refused.has_value(), again);
+    if (blocks != blocks_) placement_.reset();
+    blocks_ = std::move(blocks);
+    again = refusals.again;
+    may_record_ = !refusals.any;
+    if (may_record_ && !again) recorded_ = std::move(recorded);
+    if (refusals.is_first) fmt::print(stderr, "steps are not recorded as a graph: {}\n", *refused);
   }
-  const Refusals refusals = refusals_of_ranks(refused.has_value());
-  may_record_ = !refusals.any;
-  if (may_record_) recorded_ = std::move(recorded);
-  if (refusals.is_first) fmt::print(stderr, "steps are not recorded as a graph: {}\n", *refused);
-  for (const ParamInfo& info : parameters_.all()) info.used().set_grad({});
 }
 
 std::vector<LossOutput> StepGraph::run(const HostArrays& batch, Key key) {
@@ -120,6 +145,7 @@ std::vector<LossOutput> StepGraph::run(const HostArrays& batch, Key key) {
     recorded_.reset();
     shape_ = std::move(shape);
     placement_.reset();
+    blocks_.clear();
     MemoryTrace trace(Device::current().memory());
     std::vector<LossOutput> losses = run_now(batch, key);
     blocks_ = trace.close();

@@ -43,14 +43,15 @@ class StepGraph {
   struct Recorded;
   std::vector<LossOutput> run_now(const HostArrays& batch, Key key) const;
   std::string shape_of(const HostArrays& batch) const;
+  std::vector<BlockLife> record_into(Recorded& recorded, const HostArrays& batch, Key key);
   void record(const HostArrays& batch, Key key);
 
   Parameters& parameters_;
   Work work_;
   bool may_record_, launched_ = false;
-  std::string shape_;                         // of the last step
-  std::vector<BlockLife> blocks_;             // of the first step of this shape
-  std::optional<MemoryPlacement> placement_;  // of these, once a step was recorded
+  std::string shape_;              // of the last step
+  std::vector<BlockLife> blocks_;  // of the first step of this shape, then of its recording
+  std::optional<MemoryPlacement> placement_;  // of these, once one is recorded
   std::unique_ptr<Recorded> recorded_;
 };
 

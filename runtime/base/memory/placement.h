@@ -23,6 +23,7 @@ namespace quintet {
 /// held at the end of the work, the number of events.
 struct BlockLife {
   int64_t bytes = 0, begin = 0, end = 0;
+  bool operator==(const BlockLife&) const = default;
 };
 
 struct MemoryPlacement {
