@@ -143,12 +143,11 @@ std::vector<LossOutput> StepGraph::run(const HostArrays& batch, Key key) {
   std::string shape = shape_of(batch);
   if (shape != shape_) {  // a first step makes plans and shows whether there is a second
     recorded_.reset();
-    shape_ = std::move(shape);
-    placement_.reset();
-    blocks_.clear();
     MemoryTrace trace(Device::current().memory());
     std::vector<LossOutput> losses = run_now(batch, key);
+    shape_ = std::move(shape);
     blocks_ = trace.close();
+    placement_.reset();
     return losses;
   }
   if (recorded_ == nullptr) record(batch, key);

@@ -151,6 +151,21 @@ TEST_F(ShardedSteps, HavePlacesForWhatIsGatheredAhead) {
   }
 }
 
+TEST_F(ShardedSteps, AreRecordedByAllRanksAsOftenAsByOneThatDiffers) {
+  const Training training{.num_layers = 1, .rows = 4, .steps = 3, .optimizer = {}};
+  std::array<int, 2> calls{};
+  const auto wrap = [&](const LossFunction& loss, Comm& comm) -> LossFunction {
+    int& mine = calls[static_cast<size_t>(comm.rank())];
+    return [&, loss](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
+      if (++mine > 1 && comm.rank() == 1) comm.device().memory().allocate(1 << 20);
+      return loss(batch, begin, end, key);
+    };
+  };
+  for (const auto& [rank, run] : train(training, partitioning({2, 1}, 1, 1), true, wrap))
+    EXPECT_EQ(run.launched, (std::vector<bool>{false, true, true}));
+  EXPECT_EQ(calls, (std::array{3, 3})) << "the first step, two recordings";
+}
+
 // Recorded collectives are met by recorded ones alone.
 TEST_F(ShardedSteps, ThatOneRankCannotRecordAreRunByAll) {
   const Training training{.num_layers = 1, .rows = 4, .steps = 3, .optimizer = {}};

@@ -11,6 +11,7 @@
 #include "models/base_model.h"
 #include "models/decoding/gpu/repeated_work.h"
 #include "runtime/base/memory/memory_meter.h"
+#include "runtime/base/memory/out_of_memory.h"
 #include "runtime/execution/tape.h"
 #include "runtime/ops/ops.h"
 #include "runtime/optim/adafactor/adafactor.h"
@@ -517,6 +518,27 @@ TEST_F(StepGraphs, WhoseBlocksBesideTheirPlacesFindNoRoomArePlacedAnew) {
   EXPECT_LE(held, 1.1);
   EXPECT_EQ(source.refused, 1);
   EXPECT_EQ(work.times, 4);
+}
+
+TEST_F(StepGraphs, HaveAnotherFirstStepAfterOneThatThrew) {
+  Parameters none;
+  int calls = 0;
+  StepGraph graph(
+      none,
+      [&](const HostArrays&, Key, const auto&) {
+        if (++calls == 3) throw OutOfMemory("a longer batch");
+        Device::current().memory().allocate(1000);
+      },
+      true);
+  const auto launches = [&](int64_t length) {
+    graph.run(batch_of(1, length, 0, false), {});
+    return graph.launched();
+  };
+  EXPECT_FALSE(launches(8));
+  EXPECT_TRUE(launches(8));
+  EXPECT_THROW(launches(12), OutOfMemory);
+  EXPECT_FALSE(launches(12));
+  EXPECT_TRUE(launches(12));
 }
 
 TEST_F(StepGraphs, AreNotMadeWhereTheirOwnBlocksFindNoMemory) {
