@@ -23,23 +23,20 @@ struct PlanOptions {
 };
 
 void plan(const PlanOptions& options, const gin::CommandLine& gin_line) {
-  const ClusterPlan& on_cluster = options.on_cluster;
-  const bool has_cluster = !on_cluster.cluster.empty();
-  if (!has_cluster && !on_cluster.published.empty())
-    return plan_cluster(on_cluster, {}, "published runs", {});
-  const bool is_named = has_cluster && !options.bench.model.empty();
-  const auto session = is_named ? nullptr : model_session("plan", gin_line);
-  LayoutCase what = is_named ? layout_case(options.bench) : gin_case(options.bench, *session);
+  const auto& [files, bench, on_mesh, on_cluster, microbatches] = options;
   const std::optional<Cluster> cluster = on_cluster.read();
-  what.options = options.microbatches.options(cluster ? cluster->devices : options.on_mesh.ranks());
+  if (!cluster && !on_cluster.published.empty())
+    return plan_cluster(on_cluster, {}, "published runs", {});
+  const bool is_named = cluster && !bench.model.empty();
+  const auto session = is_named ? nullptr : model_session("plan", gin_line);
+  LayoutCase what = is_named ? layout_case(bench) : gin_case(bench, *session);
+  what.options = microbatches.options(cluster ? cluster->devices : on_mesh.ranks());
   on_cluster.check(what.options);
-  const auto remat =
-      on_cluster.search && !is_named ? add_remat(what, options.bench, gin_line) : nullptr;
-  if (has_cluster)
-    return plan_cluster(on_cluster, cluster, is_named ? options.bench.model : gin_line.files.back(),
-                        what);
+  const auto remat = on_cluster.search && !is_named ? add_remat(what, bench, gin_line) : nullptr;
+  if (cluster)
+    return plan_cluster(on_cluster, cluster, is_named ? bench.model : gin_line.files.back(), what);
   const auto of = session->config().call_as<PartitionerConfig>("partitioning.PjitPartitioner");
-  plan_mesh(options.on_mesh, what, of.logical_axis_rules, on_cluster.format);
+  plan_mesh(on_mesh, what, of.logical_axis_rules, on_cluster.format);
 }
 
 }  // namespace
