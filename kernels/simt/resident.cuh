@@ -5,6 +5,9 @@
 //   const uint32_t arrival = simt::grid_arrive(0);   // what this block has written may be read
 //   // other work, also rounds of barrier 1
 //   simt::grid_wait(0, arrival);                     // what all blocks had written may be read
+//
+// A grid counts on the whole device (Launch::cooperative): two at a time, in streams of one process or of
+// processes that share the device, may wait for each other's multiprocessors.
 
 #include "kernels/simt/launch.cuh"
 

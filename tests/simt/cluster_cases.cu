@@ -1,5 +1,6 @@
 // Clusters: distributed shared memory, multicast, remote barriers. Cooperative grids.
 
+#include "kernels/simt/resident.cuh"
 #include "tests/simt/device_array.cuh"
 
 namespace quintet::QT_GPU {
@@ -83,6 +84,22 @@ __global__ void sweeps(const float* x, float* middle, float* out, int n, int fau
   out[i] = middle[2 * n + (i + 77) % n];
 }
 
+/// Like sweeps over two arrays by turns, each with a barrier of its own that is waited for a turn later.
+__global__ void two_sweeps(const float* x, float* middle, float* out, int n, int fault) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  uint32_t arrivals[2] = {};
+  for (int turn = 0; turn < 6; ++turn) {
+    const int array = turn % 2, sweep = turn / 2;
+    if (sweep > 0 && fault != 1) simt::grid_wait(array, arrivals[array]);
+    float* const to = middle + (array * 3 + sweep) * n;
+    to[i] = (sweep == 0 ? x[i] * static_cast<float>(1 + array) : (to - n)[(i + 77) % n]) + 1.0f;
+    arrivals[array] = simt::grid_arrive(fault == 2 ? 0 : array);
+  }
+  for (int array = 0; array < 2; ++array)
+    if (fault != 3) simt::grid_wait(array, arrivals[array]);
+  out[i] = middle[2 * n + (i + 77) % n] + middle[5 * n + (i + 77) % n];
+}
+
 }  // namespace
 
 void add_cluster_cases(simt_test::Cases& out) {
@@ -160,6 +177,22 @@ void add_cluster_cases(simt_test::Cases& out) {
                      return y.host();
                    },
                    {"only a block's barrier", "one block skips it"}});
+    for (int i = 0; i < n; ++i) {
+      const float of_first = x[(i + 3 * 77) % n];
+      expected[i] = (of_first + 1.0f + 1.0f + 1.0f) + (of_first * 2.0f + 1.0f + 1.0f + 1.0f);
+    }
+    out.push_back({"two grid barriers",
+                   80,
+                   0,
+                   expected,
+                   [=](int fault) {
+                     DeviceArray<float> in(x);
+                     auto middle = results(6 * n), y = results(n);
+                     simt::launch(two_sweeps, {.grid = 4, .block = 96, .cooperative = true},
+                                  in.get(), middle.get(), y.get(), n, fault);
+                     return y.host();
+                   },
+                   {"arrived twice without a wait", "one barrier for both", "last waits removed"}});
   }
 }
 

@@ -28,6 +28,12 @@ void complete_if_done(BarrierState& barrier) {
   barrier.waiting.clear();
 }
 
+bool& grid_arrived(int number) {
+  ResidentBlocks& resident = resident_blocks();
+  return resident.grid_arrived[static_cast<size_t>(self - resident.threads.data())]
+                              [static_cast<size_t>(number)];
+}
+
 }  // namespace
 
 uint32_t cluster_rank() {
@@ -53,6 +59,9 @@ void cluster_wait() {
 }
 
 void leave_cluster(Thread& thread) {
+  if (resident_blocks().shape.cooperative)
+    for (int number = 0; number < kGridBarriers; ++number)
+      if (grid_arrived(number)) fail_here("ended between grid_arrive and grid_wait");
   if (resident_blocks().shape.cluster == 1) return;
   BarrierState& barrier = cluster_barrier(thread);
   ++barrier.sum;
@@ -65,6 +74,8 @@ void grid_sync() { grid_wait(0, grid_arrive(0)); }
 uint32_t grid_arrive(int number) {
   if (!resident_blocks().shape.cooperative)
     fail_here("grid barrier: the launch is not cooperative");
+  if (grid_arrived(number)) fail_here("grid_arrive: twice without grid_wait");
+  grid_arrived(number) = true;
   BarrierState& barrier = resident_blocks().grid_barriers[static_cast<size_t>(number)];
   const uint32_t phase = barrier.phase;
   if (++barrier.arrived == resident_blocks().threads.size()) {
@@ -77,6 +88,9 @@ uint32_t grid_arrive(int number) {
 }
 
 void grid_wait(int number, uint32_t phase) {
+  if (!resident_blocks().shape.cooperative || !grid_arrived(number))
+    fail_here("grid_wait: without grid_arrive");
+  grid_arrived(number) = false;
   BarrierState& barrier = resident_blocks().grid_barriers[static_cast<size_t>(number)];
   if (barrier.phase != phase) return resident_blocks().yield();
   barrier.waiting.push_back(self);

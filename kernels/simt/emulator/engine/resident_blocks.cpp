@@ -137,6 +137,7 @@ void ResidentBlocks::prepare(const std::vector<uint3>& indices, uint64_t number)
     }
   }
   grid_barriers = {};
+  grid_arrived.assign(shape.cooperative ? threads.size() : 0, {});
   cluster_barriers.assign(indices.size() / shape.cluster, {});
   ready_ = live_ = n * per_block;
   last_ = nullptr;

@@ -2,6 +2,7 @@
 // The scheduler: the blocks that are resident together (one block, the blocks of a cluster, or a
 // cooperative grid) and the order in which their threads run. Internal to the engine.
 
+#include <array>
 #include <exception>
 #include <functional>
 #include <string>
@@ -77,6 +78,7 @@ class ResidentBlocks {
   std::vector<Thread> threads;
   std::vector<Warp> warps;
   std::array<BarrierState, kGridBarriers> grid_barriers;
+  std::vector<std::array<bool, kGridBarriers>> grid_arrived;  // by thread: and has not waited yet
   std::vector<BarrierState> cluster_barriers;
   Policy policy;
   Random random;
