@@ -17,10 +17,14 @@ __device__ float inverse_root(float x) { return 1.0f / sqrtf(x); }
 
 constexpr int kTileFloats = kTileLines * kTileColumns;
 constexpr size_t kSlotBytes = kTileFloats * sizeof(float);
+static_assert(kWarpLines * kBlockThreads * kUnit == kTileFloats);  // Unit::place of a tile
 constexpr uint32_t kMostSlots = 3;
 
-/// What the phases of a tile know of the launch and of the tile's window.
-template <bool kVector>
+/// No place in a block's shared memory.
+constexpr int kNotHeld = -1;
+
+/// What the phases of a tile know of the launch and of the tile's window. kHolds: blocks hold gradients.
+template <bool kHolds>
 struct Work {
   const Numbers& numbers;
   const Pipeline& pipeline;
@@ -28,9 +32,9 @@ struct Work {
   uint32_t held_before;
 
   __device__ const AdafactorStep& step() const { return numbers.step; }
-  /// Its gradients' slot in this block's shared memory, or -1.
+  /// Its gradients' slot in this block's shared memory, or kNotHeld.
   __device__ int slot(const Tile& tile) const {
-    if (tile.index >= pipeline.held()) return -1;
+    if (!kHolds || tile.index >= pipeline.held()) return kNotHeld;
     return static_cast<int>((held_before + tile.index) / gridDim.x % pipeline.slots);
   }
 };
@@ -44,13 +48,14 @@ struct Gradients {
   const bool held;
   simt::Shared<float> slot{};
 
-  /// number: Work::slot, or -1 if none holds them yet.
-  __device__ Gradients(const Entry& e, const Work<kVector>& work, int number)
+  /// held_slot: Work::slot, or kNotHeld before they are held.
+  template <bool kHolds>
+  __device__ Gradients(const Entry& e, const Work<kHolds>& work, int held_slot)
       : from(e.a.gradient.pointer),
         is_bf16(e.a.gradient.is_bf16),
         scale(work.numbers.gradient_scale()),
-        held(number >= 0) {
-    if (held) slot = place(number);
+        held(held_slot != kNotHeld) {
+    if (held) slot = place(held_slot);
   }
   static __device__ simt::Shared<float> place(int slot) {
     return simt::shared<float>(kHeldAt + static_cast<size_t>(slot) * kSlotBytes, kTileFloats);
@@ -80,8 +85,8 @@ __device__ void hold_unit(const simt::Shared<float>& slot, const Unit<kVector>& 
 }
 
 /// Squares of gradients by column, summed over the warps' lines in order, into the tile's sums.
-template <bool kVector>
-__device__ void store_column_sums(const Tile& tile, const Work<kVector>& work,
+template <bool kHolds>
+__device__ void store_column_sums(const Tile& tile, const Work<kHolds>& work,
                                   const float (&sums)[kUnit]) {
   auto rows = simt::shared<float>(kRowsAt, kWarps * kTileColumns);
   __syncthreads();
@@ -96,14 +101,14 @@ __device__ void store_column_sums(const Tile& tile, const Work<kVector>& work,
   work.sums.along[int64_t{tile.index} * kTileColumns + threadIdx.x] = total;
 }
 
-template <bool kVector>
-__device__ void factored_sums(const Tile& tile, const Work<kVector>& work) {
-  const Gradients<kVector> gradients(tile.e, work, -1);
+template <bool kVector, bool kHolds>
+__device__ void factored_sums(const Tile& tile, const Work<kHolds>& work) {
+  const Gradients<kVector> gradients(tile.e, work, kNotHeld);
   const int slot = work.slot(tile);
-  const auto hold = slot < 0 ? simt::Shared<float>{} : Gradients<kVector>::place(slot);
+  const auto hold = slot == kNotHeld ? simt::Shared<float>{} : Gradients<kVector>::place(slot);
   float* const across = work.sums.across + int64_t{tile.index} * kTileLines;
   float columns[kUnit] = {};
-  for_units_of<kVector, Words, kLoads>(
+  for_units_of<kVector, Words, kLoads<kHolds>>(
       tile, [&](const Unit<kVector>& unit, Words& words) { gradients.load(unit, words); },
       [&](const Unit<kVector>& unit, const Words& words) {
         float g[kUnit], of_line = 0;
@@ -114,27 +119,27 @@ __device__ void factored_sums(const Tile& tile, const Work<kVector>& work) {
           columns[k] += square;
           of_line += square;
         }
-        if (slot >= 0) hold_unit(hold, unit, g);
+        if (slot != kNotHeld) hold_unit(hold, unit, g);
         of_line = warp_sum(of_line);
-        if (threadIdx.x % 32 == 0 && unit.line < kTileLines) across[unit.line] = of_line;
+        if (threadIdx.x % 32 == 0) across[unit.line] = of_line;
       });
   store_column_sums(tile, work, columns);
 }
 
 /// New moments of an unfactored array, and the squares of its unclipped update.
-template <bool kVector>
-__device__ void full_moments(const Tile& tile, const Work<kVector>& work) {
+template <bool kVector, bool kHolds>
+__device__ void full_moments(const Tile& tile, const Work<kHolds>& work) {
   struct Operands {
     Words g, v;
   };
   const Entry& e = tile.e;
   const AdafactorStep& step = work.step();
-  const Gradients<kVector> gradients(tile.e, work, -1);
+  const Gradients<kVector> gradients(tile.e, work, kNotHeld);
   const int slot = work.slot(tile);
-  const auto hold = slot < 0 ? simt::Shared<float>{} : Gradients<kVector>::place(slot);
+  const auto hold = slot == kNotHeld ? simt::Shared<float>{} : Gradients<kVector>::place(slot);
   const auto epsilon = static_cast<float>(step.epsilon1);
   float of_update = 0, bad = 0;
-  for_units_of<kVector, Operands, kFullLoads>(
+  for_units_of<kVector, Operands, kFullLoads<kHolds>>(
       tile,
       [&](const Unit<kVector>& unit, Operands& from) {
         gradients.load(unit, from.g);
@@ -152,7 +157,7 @@ __device__ void full_moments(const Tile& tile, const Work<kVector>& work) {
           if (k < unit.count) watch(bad, v[k]);
           of_update += update * update;
         }
-        if (slot >= 0) hold_unit(hold, unit, g);
+        if (slot != kNotHeld) hold_unit(hold, unit, g);
         store_unit(e.a.v, unit, v);
       });
   mark_if(bad, e.a.not_finite);
@@ -160,12 +165,12 @@ __device__ void full_moments(const Tile& tile, const Work<kVector>& work) {
   if (threadIdx.x == 0) work.sums.update[tile.index] = static_cast<float>(update);
 }
 
-template <bool kVector>
-__device__ void take_sums(const Tile& tile, const Work<kVector>& work) {
+template <bool kVector, bool kHolds>
+__device__ void take_sums(const Tile& tile, const Work<kHolds>& work) {
   if (tile.shape().factored)
-    factored_sums(tile, work);
+    factored_sums<kVector>(tile, work);
   else
-    full_moments(tile, work);
+    full_moments<kVector>(tile, work);
 }
 
 /// Sum over the threads of an element, those that are equal modulo `elements`, in order, on the first.
@@ -197,8 +202,8 @@ __device__ float store_moment(const Entry& e, const AdafactorStep& step, double 
 /// The moments along the lines of a tile's columns, or across those of its members: `elements` of them
 /// from `first` on in v_along or v_across, of which this thread has one, threadIdx.x modulo kMost.
 /// partial(part): the part-th of `parts` numbers that make its sum. Factors go to `factors`.
-template <uint32_t kMost, bool kVector, typename Partial>
-__device__ void make_moments(const Tile& tile, const Work<kVector>& work, bool is_row,
+template <uint32_t kMost, bool kHolds, typename Partial>
+__device__ void make_moments(const Tile& tile, const Work<kHolds>& work, bool is_row,
                              uint32_t elements, int64_t place, uint32_t parts, double count,
                              float* factors, const Partial& partial) {
   const Entry& e = tile.e;
@@ -226,8 +231,8 @@ __device__ void make_moments(const Tile& tile, const Work<kVector>& work, bool i
 }
 
 /// v_along: sums over tiles of members.
-template <bool kVector>
-__device__ void along_moments(const Tile& tile, const Work<kVector>& work) {
+template <bool kHolds>
+__device__ void along_moments(const Tile& tile, const Work<kHolds>& work) {
   const AdafactorShape& s = tile.shape();
   const uint32_t left = s.length - tile.first_column();
   const float* const from =
@@ -240,8 +245,8 @@ __device__ void along_moments(const Tile& tile, const Work<kVector>& work) {
 }
 
 /// v_across: sums over tiles of columns, and over the groups of a matrix.
-template <bool kVector>
-__device__ void across_moments(const Tile& tile, const Work<kVector>& work) {
+template <bool kHolds>
+__device__ void across_moments(const Tile& tile, const Work<kHolds>& work) {
   const AdafactorShape& s = tile.shape();
   const uint32_t left = s.members - tile.first_member(), i = threadIdx.x % kTileLines;
   const float* const from = work.sums.across + int64_t{tile.index} * kTileLines + i;
@@ -251,21 +256,21 @@ __device__ void across_moments(const Tile& tile, const Work<kVector>& work) {
           steps_of(s, AdafactorShape::kAcross, tile.first_member() + i).across,
       s.groups / s.batches * tile.columns, s.across_count,
       work.sums.across + int64_t{tile.index} * kTileLines, [&](uint32_t part) {
-        const uint32_t same = part / tile.columns, column = part % tile.columns;
-        return from[(int64_t{same} * tile.rows * tile.columns + column) * kTileLines];
+        const uint32_t group = part / tile.columns, column = part % tile.columns;
+        return from[(int64_t{group} * tile.rows * tile.columns + column) * kTileLines];
       });
 }
 
-template <bool kVector>
-__device__ void take_moments(const Tile& tile, const Work<kVector>& work) {
+template <bool kHolds>
+__device__ void take_moments(const Tile& tile, const Work<kHolds>& work) {
   if (!tile.shape().factored) return;
   if (tile.row == 0) along_moments(tile, work);
-  if (tile.same == 0 && tile.column == 0) across_moments(tile, work);
+  if (tile.group == 0 && tile.column == 0) across_moments(tile, work);
 }
 
 /// Sum over the tiles of a matrix.
 __device__ double sum_of_tiles(const Tile& tile, const float* squares) {
-  const auto count = static_cast<uint32_t>(matrix_tiles(tile.shape()));
+  const auto count = static_cast<uint32_t>(adafactor_matrix_tiles(tile.shape()));
   double sum = 0;
 #pragma unroll 4
   for (uint32_t t = threadIdx.x; t < count; t += kBlockThreads)
@@ -291,8 +296,8 @@ __device__ void send(double* to, double sum) {
 
 /// What the update of a factored matrix is multiplied by for all rows: v_row is divided by its mean
 /// before its root is taken.
-template <bool kVector>
-__device__ float root_mean(const Tile& tile, const Work<kVector>& work) {
+template <bool kHolds>
+__device__ float root_mean(const Tile& tile, const Work<kHolds>& work) {
   if (!tile.shape().factored) return 1;
   const bool sends = work.pipeline.does(kSendMeans);
   double* const means = tile.e.a.sums.means;
@@ -303,26 +308,27 @@ __device__ float root_mean(const Tile& tile, const Work<kVector>& work) {
 }
 
 /// Factors of a factored update in one tile: gradient * along * across.
-template <bool kVector>
 struct Factors {
   float along[kUnit];
   const float* across_of;
   float mean;
 
-  __device__ Factors(const Tile& tile, const Work<kVector>& work, float root_mean)
+  template <bool kHolds>
+  __device__ Factors(const Tile& tile, const Work<kHolds>& work, float root_mean)
       : across_of(work.sums.across + int64_t{tile.across()} * kTileLines), mean(root_mean) {
     // Beyond the last column it is anything, and not used.
     load<kUnit>(work.sums.along + int64_t{tile.along()} * kTileColumns + threadIdx.x % 32 * kUnit,
                 along);
   }
+  template <bool kVector>
   __device__ float across(const Unit<kVector>& unit) const {
-    return unit.line < kTileLines ? across_of[unit.line] * mean : 0.0f;
+    return across_of[unit.line] * mean;
   }
 };
 
 /// Squares of the unclipped update of a factored array, if they are to be known, and of the parameter.
-template <bool kVector>
-__device__ void take_squares(const Tile& tile, const Work<kVector>& work, float root_mean) {
+template <bool kVector, bool kHolds>
+__device__ void take_squares(const Tile& tile, const Work<kHolds>& work, float root_mean) {
   struct Operands {
     Words g, p;
     float across;
@@ -331,9 +337,9 @@ __device__ void take_squares(const Tile& tile, const Work<kVector>& work, float 
   const bool of_update = e.a.shape.factored && work.step().clipping_threshold != 0;
   if (!of_update && !e.a.scaled_by_param) return;
   const Gradients<kVector> gradients(tile.e, work, work.slot(tile));
-  const Factors<kVector> factors(tile, work, root_mean);
+  const Factors factors(tile, work, root_mean);
   float update = 0, param = 0;
-  for_units_of<kVector, Operands, kLoads>(
+  for_units_of<kVector, Operands, kLoads<kHolds>>(
       tile,
       [&](const Unit<kVector>& unit, Operands& from) {
         if (of_update) gradients.load(unit, from.g), from.across = factors.across(unit);
@@ -363,8 +369,8 @@ __device__ void take_squares(const Tile& tile, const Work<kVector>& work, float 
 }
 
 /// The squares of a matrix, of all ranks unless this launch sends those of its block.
-template <bool kVector>
-__device__ double squares_of_matrix(const Tile& tile, const Work<kVector>& work, double* exchanged,
+template <bool kHolds>
+__device__ double squares_of_matrix(const Tile& tile, const Work<kHolds>& work, double* exchanged,
                                     const float* by_tile) {
   const bool sends = work.pipeline.does(kSendSquares);
   if (!sends && exchanged != nullptr) return exchanged[tile.batch()];
@@ -375,14 +381,19 @@ __device__ double squares_of_matrix(const Tile& tile, const Work<kVector>& work,
 
 /// What a matrix's unclipped update is multiplied by, from learning rate, size of the parameter, and
 /// clipping by the root mean square of the update.
-template <bool kVector>
-__device__ float step_size(const Tile& tile, const Work<kVector>& work) {
+template <bool kHolds>
+__device__ float step_size(const Tile& tile, const Work<kHolds>& work) {
   const AdafactorStep& step = work.step();
   const AdafactorSums& exchanged = tile.e.a.sums;
   const auto root = [&](double* of_ranks, const float* by_tile) {
     const double squares = squares_of_matrix(tile, work, of_ranks, by_tile);
     return static_cast<float>(sqrt(squares / tile.shape().batch_elements));
   };
+  // What no option needs is exchanged all the same, as 0.
+  if (work.pipeline.does(kSendSquares)) {
+    if (!tile.e.a.scaled_by_param) send(exchanged.param + tile.batch(), 0);
+    if (step.clipping_threshold == 0) send(exchanged.update + tile.batch(), 0);
+  }
   float size = step.learning_rate;
   if (tile.e.a.scaled_by_param) {
     float param =
@@ -428,17 +439,17 @@ __device__ void store_param(const Entry& e, const AdafactorStep& step, const Uni
 }
 
 /// The update of a tile, times the step, from its scaled gradient.
-template <bool kVector, bool kFactored>
-__device__ void apply(const Tile& tile, const Work<kVector>& work, float root_mean, float size) {
+template <bool kVector, bool kFactored, bool kHolds>
+__device__ void apply(const Tile& tile, const Work<kHolds>& work, float root_mean, float size) {
   struct Operands {
     Words g, p, m, v;
     float across;
   };
   const Entry& e = tile.e;
   const Gradients<kVector> gradients(e, work, work.slot(tile));
-  const Factors<kVector> factors(tile, work, root_mean);
+  const Factors factors(tile, work, root_mean);
   float bad = 0;
-  for_units_of<kVector, Operands, kFullLoads>(
+  for_units_of<kVector, Operands, kFullLoads<kHolds>>(
       tile,
       [&](const Unit<kVector>& unit, Operands& from) {
         gradients.load(unit, from.g);
@@ -478,14 +489,14 @@ struct OfMatrix {
 };
 
 /// The windows' phases as this block does them.
-template <bool kVector>
+template <bool kVector, bool kHolds>
 struct Run {
   const Table<Entry>& table;
   const Numbers& numbers;
   const Pipeline& pipeline;
 
-  __device__ Work<kVector> work(const Window& w) const {
-    const int64_t floats = int64_t{pipeline.scratch_tiles} * (Sums::kTileBytes / 4);
+  __device__ Work<kHolds> work(const Window& w) const {
+    const int64_t floats = int64_t{pipeline.scratch_tiles} * (kAdafactorTileBytes / 4);
     return {numbers, pipeline,
             Sums(pipeline.scratch + w.number % Pipeline::kRing * floats, pipeline.scratch_tiles),
             w.held_before};
@@ -493,7 +504,7 @@ struct Run {
   __device__ void sums(const Window& w) const {
     if (!pipeline.does(kSums)) return;
     for (uint32_t t = w.begin + w.first(); t < w.end; t += gridDim.x)
-      take_sums(Tile(table, t, w.begin), work(w));
+      take_sums<kVector>(Tile(table, t, w.begin), work(w));
   }
   __device__ void moments(const Window& w) const {
     if (!pipeline.does(kMoments) && !pipeline.does(kSendMoments)) return;
@@ -509,7 +520,7 @@ struct Run {
     for (uint32_t i = mine; i-- > 0;) {
       const Tile tile(table, first + i * gridDim.x, w.begin);
       const float root = mean(tile, [&] { return root_mean(tile, work(w)); });
-      if (pipeline.does(kSquares)) take_squares(tile, work(w), root);
+      if (pipeline.does(kSquares)) take_squares<kVector>(tile, work(w), root);
     }
   }
   /// Calls between() behind the first tile.
@@ -541,7 +552,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
                      Pipeline pipeline) {
   constexpr int kSumsDone = 0, kOthersDone = 1;  // rounds of squares and of moments take turns
   if (numbers.skips()) return;
-  const Run<kVector> run{table, numbers, pipeline};
+  const Run<kVector, true> run{table, numbers, pipeline};
   Window now, next = now.next(table, pipeline);
   uint32_t moments = 0;
   for (;;) {
@@ -573,9 +584,33 @@ bool is_vector(const AdafactorGpuArray& a) {
          are_aligned({a.gradient.pointer, a.param, a.v, a.momentum, a.copy});
 }
 
+/// Some stages of sharded arrays: all tiles are one window, and nothing is held.
+template <bool kVector>
+__global__ void __launch_bounds__(kBlockThreads, 4)
+    stages_kernel(const __grid_constant__ Table<Entry> table, Numbers numbers, Pipeline pipeline) {
+  if (numbers.skips()) return;
+  const Run<kVector, false> run{table, numbers, pipeline};
+  const Window all{.end = pipeline.tiles, .number = 0};
+  const auto sync_after = [&](Stage stage) {
+    if (pipeline.does(stage)) simt::grid_wait(0, simt::grid_arrive(0));
+  };
+  run.sums(all);
+  sync_after(kSums);
+  run.moments(all);
+  sync_after(kMoments);
+  run.squares(all);
+  sync_after(kSquares);
+  run.apply_all(all, [] {});
+}
+
 /// Arrays that are all sharded or not, and all aligned or not.
 struct Kind {
   bool sharded, vector;
+
+  auto kernel() const {
+    if (sharded) return vector ? stages_kernel<true> : stages_kernel<false>;
+    return vector ? adafactor_kernel<true> : adafactor_kernel<false>;
+  }
 };
 
 /// Launches over arrays of a kind, of all stages or of some.
@@ -584,27 +619,37 @@ class Launches {
   Launches(std::vector<Entry> entries, Kind kind, const Numbers& numbers, Stream stream)
       : entries_(std::move(entries)),
         kind_(kind),
-        kernel_(kind.vector ? adafactor_kernel<true> : adafactor_kernel<false>),
+        kernel_(kind.kernel()),
         numbers_(numbers),
         stream_(stream) {
     // Of two blocks a multiprocessor, each with 1 KiB of CUDA's.
     const size_t left = simt::device().shared_limit / 2 - 1024 - kHeldAt;
     const auto fit = static_cast<uint32_t>(left / kSlotBytes);
-    pipeline_.slots = kind.sharded ? 0 : std::min(fit, kMostSlots);
+    slots_ = kind.sharded ? 0 : std::min(fit, kMostSlots);
     blocks_ = static_cast<uint32_t>(simt::resident_blocks(kernel_, how(1)));
-    pipeline_.window = kind.sharded ? ~0u : std::max(1u, blocks_ * pipeline_.slots / 2);
-    int64_t tiles = 0;
-    for_each_table([&](const Pipeline& pipeline, const Table<Entry>&) {
-      const int64_t each = pipeline.scratch_tiles;
-      tiles = kind.sharded ? tiles + each : std::max(tiles, Pipeline::kRing * each);
-    });
-    scratch_ = std::make_unique<simt::Scratch>(tiles * Sums::kTileBytes, stream);
-    pipeline_.scratch = scratch_->data<float>();
+    // A tile for each block, also where half of the slots are fewer.
+    window_ = std::max(blocks_, blocks_ * slots_ / 2);
+    std::vector<AdafactorShape> shapes;
+    for (const Entry& e : entries_) shapes.push_back(e.a.shape);
+    window_tiles_ = static_cast<uint32_t>(adafactor_window_tiles(shapes, window_));
+    scratch_ = std::make_unique<simt::Scratch>(
+        adafactor_scratch_bytes(shapes, kind.sharded, window_), stream);
   }
+  /// Scratch memory is for the windows in work; of sharded arrays, where a launch is one window, for all
+  /// of them, as it stays from stage to stage.
   void run(uint32_t stages) const {
-    for_each_table([&](Pipeline pipeline, const Table<Entry>& table) {
-      pipeline.stages = stages;
+    Pipeline pipeline{.stages = stages,
+                      .tiles = 0,
+                      .window = kind_.sharded ? ~0u : window_,
+                      .scratch_tiles = window_tiles_,
+                      .scratch = scratch_->data<float>(),
+                      .slots = slots_};
+    const auto tiles_of = [](const Entry& e) { return adafactor_tiles(e.a.shape); };
+    in_tables<Entry>(entries_, tiles_of, [&](const Table<Entry>& table, int64_t count) {
+      pipeline.tiles = static_cast<uint32_t>(count);
+      if (kind_.sharded) pipeline.scratch_tiles = pipeline.tiles;
       simt::launch(kernel_, how(std::min(blocks_, pipeline.tiles)), table, numbers_, pipeline);
+      if (kind_.sharded) pipeline.scratch += count * (kAdafactorTileBytes / 4);
     });
   }
 
@@ -612,33 +657,16 @@ class Launches {
   simt::Launch how(uint32_t blocks) const {
     return {.grid = blocks,
             .block = kBlockThreads,
-            .shared = kHeldAt + pipeline_.slots * kSlotBytes,
+            .shared = kHeldAt + slots_ * kSlotBytes,
             .stream = stream_,
             .cooperative = true};
-  }
-  /// Scratch memory is for the windows in work; of sharded arrays for all, as it stays from stage to
-  /// stage.
-  template <typename Body>
-  void for_each_table(const Body& body) const {
-    Pipeline pipeline = pipeline_;
-    const auto tiles_of = [](const Entry& e) { return tiles(e.a.shape); };
-    in_tables<Entry>(entries_, tiles_of, [&](const Table<Entry>& table, int64_t count) {
-      pipeline.tiles = static_cast<uint32_t>(count);
-      pipeline.scratch_tiles = std::min(pipeline.tiles, pipeline.window);
-      for (int i = 0; i < table.count; ++i)
-        pipeline.scratch_tiles = std::max(
-            pipeline.scratch_tiles, static_cast<uint32_t>(matrix_tiles(table.entries[i].a.shape)));
-      body(pipeline, table);
-      if (kind_.sharded) pipeline.scratch += pipeline.scratch_tiles * (Sums::kTileBytes / 4);
-    });
   }
   std::vector<Entry> entries_;
   Kind kind_;
   void (*kernel_)(Table<Entry>, Numbers, Pipeline);
   Numbers numbers_;
   Stream stream_;
-  Pipeline pipeline_{};
-  uint32_t blocks_ = 1;
+  uint32_t slots_ = 0, blocks_ = 1, window_ = 1, window_tiles_ = 1;
   std::unique_ptr<simt::Scratch> scratch_;
 };
 

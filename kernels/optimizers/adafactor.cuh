@@ -14,23 +14,29 @@
 // (Pipeline::slots), and its parameter, read twice, in the second-level cache. All sums have one order,
 // which depends on shapes alone.
 //
-// Of arrays that are sharded over ranks, moments, means and steps take sums over all ranks. The same
-// kernel does these a few phases a launch (Stage), with one window, and leaves the block's sums in
-// AdafactorSums, which the caller adds up over the ranks between two launches.
+// Of arrays that are sharded over ranks, moments, means and steps take sums over all ranks. A kernel
+// that holds nothing does these a few phases a launch (Stage), with one window, and leaves the block's
+// sums in AdafactorSums, which the caller adds up over the ranks between two launches.
 
+#include "kernels/optimizers/adafactor.h"
 #include "kernels/optimizers/optimizers_gpu.h"
 #include "kernels/vectors/multi.cuh"
 #include "kernels/vectors/vectors.cuh"
 
 namespace quintet::QT_GPU::adafactor {
 
-constexpr int kTileLines = 64;
-constexpr int kUnit = 4;                  // elements of a thread at a time
-constexpr int kTileColumns = 32 * kUnit;  // a warp takes a line
+constexpr int kTileLines = kAdafactorTileLines, kTileColumns = kAdafactorTileColumns;
+constexpr int kUnit = kTileColumns / 32;  // elements of a thread at a time: a warp takes a line
 constexpr int kWarps = kBlockThreads / 32;
 constexpr int kWarpLines = kTileLines / kWarps;
-// Lines that a warp loads before it uses the first; of unfactored arrays, which have more operands.
-constexpr int kLoads = 4, kFullLoads = 2;
+// Lines that a warp loads before it uses the first; where there are more operands. Half as many where
+// twice as many blocks are resident, as they hold nothing.
+template <bool kHolds>
+constexpr int kLoads = kHolds ? 4 : 2;
+template <bool kHolds>
+constexpr int kFullLoads = kHolds ? 2 : 1;
+static_assert(kUnit == 4 && kTileLines % kWarps == 0 && kWarpLines % kLoads<true> == 0);
+static_assert(kBlockThreads % kTileColumns == 0 && kBlockThreads % kTileLines == 0);
 
 struct Entry {
   AdafactorGpuArray a;
@@ -39,24 +45,6 @@ struct Entry {
 
 /// Over ranks, along an axis that its sums are taken over.
 inline __host__ __device__ bool is_sharded(const Entry& e) { return e.a.sums.param != nullptr; }
-inline __host__ __device__ uint32_t ceil_div(uint32_t a, uint32_t b) {
-  return a / b + (a % b != 0);
-}
-inline __host__ __device__ uint32_t member_tiles(const AdafactorShape& s) {
-  return ceil_div(s.members, kTileLines);
-}
-inline __host__ __device__ uint32_t column_tiles(const AdafactorShape& s) {
-  return ceil_div(s.length, kTileColumns);
-}
-/// Tiles of a matrix.
-inline __host__ __device__ int64_t matrix_tiles(const AdafactorShape& s) {
-  if (s.elements == 0) return 0;
-  return int64_t{s.groups / s.batches} * member_tiles(s) * column_tiles(s);
-}
-inline __host__ __device__ int64_t tiles(const AdafactorShape& s) {
-  return s.batches * matrix_tiles(s);
-}
-
 /// Sums of an index's steps along the axes of some kinds.
 struct Steps {
   uint32_t line = 0, group = 0, across = 0, batch = 0;
@@ -86,7 +74,7 @@ struct Sums {
   float *along, *across;
   double* rows;           // sum of the new v_row where the powers are
   float *param, *update;  // squares
-  static constexpr int64_t kTileBytes = 4 * (kTileColumns + kTileLines + 2 + 2);
+  static_assert(kAdafactorTileBytes == 4 * (kTileColumns + kTileLines + 2 + 2));
 
   __device__ Sums(float* at, uint32_t tiles)
       : along(at),
@@ -100,26 +88,26 @@ struct Sums {
 /// tiles + column tile.
 struct Tile {
   const Entry& e;
-  uint32_t index;              // in the window
-  uint32_t first;              // index of the matrix's first
-  uint32_t columns, rows;      // tiles of a group of the matrix
-  uint32_t same, row, column;  // place in the matrix
-  Steps steps;                 // of the group
+  uint32_t index;               // in the window
+  uint32_t first;               // index of the matrix's first
+  uint32_t columns, rows;       // tiles of a group of the matrix
+  uint32_t group, row, column;  // place in the matrix
+  Steps steps;                  // of the group
 
   /// `tile` of the table, `begin` the window's first.
   __device__ Tile(const Table<Entry>& table, uint32_t tile, uint32_t begin)
       : e(entry_of(table, tile)), index(tile - begin) {
     const AdafactorShape& s = e.a.shape;
-    columns = column_tiles(s), rows = member_tiles(s);
+    columns = adafactor_column_tiles(s), rows = adafactor_member_tiles(s);
     const uint32_t number = tile - static_cast<uint32_t>(e.first_chunk);
     const uint32_t each = s.groups / s.batches * rows * columns, in_matrix = number % each;
     first = index - in_matrix;
     column = in_matrix % columns;
     row = in_matrix / columns % rows;
-    same = in_matrix / columns / rows;
+    group = in_matrix / columns / rows;
     const Steps of_batch = steps_of(s, AdafactorShape::kBatch, number / each);
-    const Steps of_same = steps_of(s, AdafactorShape::kSame, same);
-    steps = {of_batch.line + of_same.line, of_batch.group + of_same.group, of_batch.across,
+    const Steps of_group = steps_of(s, AdafactorShape::kSame, group);
+    steps = {of_batch.line + of_group.line, of_batch.group + of_group.group, of_batch.across,
              of_batch.batch};
   }
 
@@ -128,7 +116,7 @@ struct Tile {
   __device__ uint32_t first_member() const { return row * kTileLines; }
   __device__ uint32_t first_column() const { return column * kTileColumns; }
   /// Where the powers of its moments are.
-  __device__ uint32_t along() const { return first + same * rows * columns + column; }
+  __device__ uint32_t along() const { return first + group * rows * columns + column; }
   __device__ uint32_t across() const { return first + row * columns; }
 };
 
@@ -144,6 +132,7 @@ struct Unit {
 // Shared memory: 32 doubles for sums of the block, where lines begin, sums of its warps, held gradients.
 constexpr size_t kLinesAt = 256, kRowsAt = kLinesAt + kTileLines * sizeof(int64_t),
                  kHeldAt = kRowsAt + kWarps * kTileColumns * sizeof(float);
+static_assert(kWarps * kTileColumns * sizeof(float) >= kBlockThreads * sizeof(double));
 QT_DEVICE simt::Shared<double> workspace() { return simt::shared<double>(0, 32); }
 
 /// load(unit, operands) and then use(unit, operands) for all units of this thread, several loads
@@ -172,6 +161,7 @@ QT_DEVICE void for_units_of(const Tile& tile, const Load& load, const Use& use) 
     return u;
   };
   constexpr int kAhead = kVector ? kMost : 1;
+  static_assert(kWarpLines % kAhead == 0);
 #pragma unroll 1
   for (int turn = 0; turn < kWarpLines; turn += kAhead) {
     Operands operands[kAhead];
@@ -265,9 +255,9 @@ struct Pipeline {
   uint32_t tiles;          // of the launch
   uint32_t window;         // its most tiles, but that it has one whole matrix
   uint32_t scratch_tiles;  // of the largest window
-  float* scratch;          // kRing * scratch_tiles * Sums::kTileBytes
+  float* scratch;          // kRing * scratch_tiles * kAdafactorTileBytes
   uint32_t slots;  // gradients of so many tiles are held by a block: half of them of one window
-  static constexpr uint32_t kRing = 3;  // windows that are in work together
+  static constexpr uint32_t kRing = kAdafactorWindows;
 
   __device__ bool does(Stage stage) const { return (stages & stage) != 0; }
   /// Tiles of a window whose gradients are held.
@@ -290,7 +280,7 @@ struct Window {
 #pragma unroll 1
     for (int i = entry_index(table, end); i < count; ++i) {
       const AdafactorShape& s = table.entries[i].a.shape;
-      const auto each = static_cast<uint32_t>(matrix_tiles(s));
+      const auto each = static_cast<uint32_t>(adafactor_matrix_tiles(s));
       const uint32_t left =
           static_cast<uint32_t>(table.entries[i].first_chunk) + each * s.batches - w.end;
       const uint32_t fit = (pipeline.window - (w.end - w.begin)) / each * each;

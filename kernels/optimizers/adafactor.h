@@ -13,7 +13,43 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/optimizers/adafactor_shape.h"
 #include "kernels/optimizers/float_pointer.h"
+
+namespace quintet {
+
+// A GPU takes tiles of a matrix, which is one batch of an array: up to so many of its lines by so many
+// elements (adafactor.cuh). Sums of a tile take so many bytes of scratch memory.
+inline constexpr int kAdafactorTileLines = 64, kAdafactorTileColumns = 128;
+inline constexpr int64_t kAdafactorTileBytes =
+    4 * (kAdafactorTileLines + kAdafactorTileColumns + 4);
+inline constexpr int64_t kAdafactorWindows = 3;  // that are in work together
+
+constexpr uint32_t adafactor_member_tiles(const AdafactorShape& s) {
+  return s.members / kAdafactorTileLines + (s.members % kAdafactorTileLines != 0);
+}
+constexpr uint32_t adafactor_column_tiles(const AdafactorShape& s) {
+  return s.length / kAdafactorTileColumns + (s.length % kAdafactorTileColumns != 0);
+}
+/// Of a matrix.
+constexpr int64_t adafactor_matrix_tiles(const AdafactorShape& s) {
+  if (s.elements == 0) return 0;
+  return int64_t{s.groups / s.batches} * adafactor_member_tiles(s) * adafactor_column_tiles(s);
+}
+constexpr int64_t adafactor_tiles(const AdafactorShape& s) {
+  return s.batches * adafactor_matrix_tiles(s);
+}
+
+/// Tiles of the largest window: whole matrices of at most `window` tiles together, or one matrix that is
+/// larger.
+int64_t adafactor_window_tiles(std::span<const AdafactorShape> shapes, int64_t window);
+/// Scratch memory that an update on a GPU takes for its arrays that are sharded or for those that are
+/// not. window: of a GPU with n multiprocessors 3n tiles, or 2n where a block has less than 113 KiB of
+/// shared memory.
+int64_t adafactor_scratch_bytes(std::span<const AdafactorShape> shapes, bool sharded,
+                                int64_t window);
+
+}  // namespace quintet
 
 namespace quintet::cpu {
 

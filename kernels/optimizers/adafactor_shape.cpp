@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "kernels/optimizers/adafactor.h"
 #include "runtime/base/check.h"
 
 namespace quintet {
@@ -81,6 +82,23 @@ AdafactorShape adafactor_shape(std::span<const MomentAxisSize> axes) {
   shape.batches = narrow(batches);
   narrow(lines);
   return shape;
+}
+
+int64_t adafactor_window_tiles(std::span<const AdafactorShape> shapes, int64_t window) {
+  int64_t all = 0, largest = 0;
+  for (const AdafactorShape& shape : shapes) {
+    all += adafactor_tiles(shape);
+    largest = std::max(largest, adafactor_matrix_tiles(shape));
+  }
+  return std::max(std::min(all, window), largest);
+}
+
+int64_t adafactor_scratch_bytes(std::span<const AdafactorShape> shapes, bool sharded,
+                                int64_t window) {
+  int64_t all = 0;
+  for (const AdafactorShape& shape : shapes) all += adafactor_tiles(shape);
+  const int64_t tiles = sharded ? all : kAdafactorWindows * adafactor_window_tiles(shapes, window);
+  return tiles * kAdafactorTileBytes;
 }
 
 }  // namespace quintet

@@ -6,6 +6,7 @@
 #include <limits>
 #include <span>
 
+#include "kernels/optimizers/adafactor.h"
 #include "tests/gpu_kernels/on_device.h"
 
 namespace quintet::testing {
@@ -32,11 +33,15 @@ class AlikeRanks final : public Reducer {
     std::vector<double> host(values.size());
     Device& device = Device::current();
     device.copy_out(host.data(), values.data(), static_cast<int64_t>(values.size_bytes()));
+    for (double value : host) largest = std::max(largest, std::abs(value));
     sum(host, axes);
+    if (spoils_squares && axes.size() == 2) std::fill(host.begin(), host.end(), 1e30);
     device.copy_in(values.data(), host.data(), static_cast<int64_t>(values.size_bytes()));
   }
   bool counts(const MeshAxes&, const MeshAxes&) const override { return true; }
   int sums = 0;
+  double largest = 0;           // of a rank's
+  bool spoils_squares = false;  // as it leaves them on the device
 };
 
 size_t elements(const Sizes& sizes) {
@@ -87,11 +92,23 @@ class Pair {
     on_device_->update(args, slots(true));
     EXPECT_EQ(ranks_of_device_.sums, ranks_of_cpu_.sums);
   }
+  AlikeRanks& ranks() { return ranks_of_device_; }
   int sums_over_ranks() const { return ranks_of_device_.sums; }
   /// ParamSlot::not_finite, the same on both.
   std::vector<int32_t> marks() {
     EXPECT_EQ(marks_on_.back(), marks_);
     return marks_;
+  }
+  /// Parameters and state on the device.
+  std::vector<std::vector<float>> results() {
+    std::vector<std::vector<float>> results;
+    for (auto& param : params_on_) results.push_back(param.back());
+    for (const auto& state : on_device_->state()) {
+      results.emplace_back(static_cast<size_t>(state.view.elements()));
+      device_.copy_out(results.back().data(), state.view.pointer,
+                       static_cast<int64_t>(results.back().size() * sizeof(float)));
+    }
+    return results;
   }
   void expect_equal() {
     for (size_t i = 0; i < params_.size(); ++i) {
@@ -168,7 +185,23 @@ std::vector<Shape> matrices() {
 }
 
 TEST_F(AdafactorOnDevice, IsThatOfTheCpu) {
-  on_every_schedule([&] { compare(device(), {}, matrices()); });
+  // Of sm_86 a block holds one tile, and of a window only half of the blocks do.
+  on_every_schedule([&] { compare(device(), {}, matrices()); }, {80, 86, 90});
+}
+
+// Bit for bit: with other windows, and on sm_86 a grid of 6 blocks, not 8.
+TEST_F(AdafactorOnDevice, DoesNotDependOnTheGrid) {
+  std::vector<Shape> shapes = matrices();
+  shapes.push_back({{"embed", "mlp"}, {700, 600}});
+  std::vector<std::vector<float>> of_first;
+  for (const int sm : {90, 86, 80}) {
+    emulated::simt::emulator::set_sm(sm);
+    Pair pair(device(), {}, shapes, 0);
+    for (int64_t step = 0; step < 2; ++step) pair.step(step, no_spoil);
+    if (of_first.empty()) of_first = pair.results();
+    EXPECT_TRUE(pair.results() == of_first) << "sm_" << sm;
+  }
+  emulated::simt::emulator::set_sm(90);
 }
 
 TEST_F(AdafactorOnDevice, TakesMoreArraysThanALaunchHolds) {
@@ -235,6 +268,28 @@ TEST_F(AdafactorOnDevice, ExchangesTheSumsOfShardedArrays) {
   EXPECT_EQ(pair.sums_over_ranks(), 8);  // three exchanges, of two to four sets of axes
 }
 
+TEST_F(AdafactorOnDevice, ExchangesTheSumsOfMoreArraysThanALaunchHolds) {
+  const MeshAxes data{"data"}, model{"model"}, none;
+  std::vector<Shape> shapes(120, {{"heads", "relpos_buckets"}, {4, 32}, {model, none}});
+  for (size_t i = 0; i < shapes.size(); i += 24)
+    shapes[i] = {{"embed", "mlp"}, {130, 140}, {data, model}};
+  Pair pair(device(), {}, shapes, 0);
+  pair.step(0, no_spoil);
+  pair.expect_equal();
+}
+
+// Else what a rank has not written, whatever was in its memory, would double with each update.
+TEST_F(AdafactorOnDevice, ExchangesNoSumsThatNobodyWrote) {
+  AdafactorOptions options;
+  options.clipping_threshold.reset();
+  options.multiply_by_parameter_scale = false;
+  Pair pair(device(), options, {{{"embed", "mlp"}, {130, 140}, {{"data"}, {"model"}}}}, 0);
+  pair.ranks().spoils_squares = true;  // which no option needs
+  for (int64_t step = 0; step < 2; ++step) pair.step(step, no_spoil);
+  pair.expect_equal();
+  EXPECT_LT(pair.ranks().largest, 1e30);
+}
+
 TEST_F(AdafactorOnDevice, KeepsNumbersThatWouldBecomeNaN) {
   AdafactorOptions options;
   options.skip_nan_updates = true;
@@ -265,6 +320,19 @@ TEST_F(AdafactorOnDevice, MarksWhatAnUpdateLeavesNotFinite) {
       pair.step(1, spoil);
       EXPECT_EQ(pair.marks(), (std::vector<int32_t>{0, 1, 0, 0, 0, 0, 0}));
     }
+}
+
+TEST(AdafactorScratch, IsOfThreeWindowsOrOfAllTiles) {
+  const AdafactorShape small = adafactor_shape(
+      std::vector<MomentAxisSize>{{MomentAxis::row, 128}, {MomentAxis::column, 128}});
+  const AdafactorShape large = adafactor_shape(
+      std::vector<MomentAxisSize>{{MomentAxis::row, 1000}, {MomentAxis::column, 4096}});
+  const std::vector<AdafactorShape> both{small, large}, three{small, small, small};
+  EXPECT_EQ(adafactor_scratch_bytes(both, true, 396), 514 * 784);
+  EXPECT_EQ(adafactor_scratch_bytes(both, false, 396), 3 * 512 * 784);
+  EXPECT_EQ(adafactor_scratch_bytes(three, false, 396), 3 * 6 * 784);
+  EXPECT_EQ(adafactor_scratch_bytes(three, false, 4), 3 * 4 * 784);
+  EXPECT_EQ(adafactor_scratch_bytes({}, false, 396), 0);
 }
 
 }  // namespace
