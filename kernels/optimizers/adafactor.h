@@ -44,7 +44,7 @@ constexpr int64_t adafactor_tiles(const AdafactorShape& s) {
 /// larger.
 int64_t adafactor_window_tiles(std::span<const AdafactorShape> shapes, int64_t window);
 /// Scratch memory that an update on a GPU takes for its arrays that are sharded or for those that are
-/// not. window: of a GPU with n multiprocessors 3n tiles, or 2n where a block has less than 113 KiB of
+/// not. window: of a GPU with n multiprocessors 3n tiles, or 2n where a block has less than 204 KiB of
 /// shared memory.
 int64_t adafactor_scratch_bytes(std::span<const AdafactorShape> shapes, bool sharded,
                                 int64_t window);
