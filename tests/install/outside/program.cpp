@@ -97,8 +97,8 @@ class LookupModel : public BaseModel {
         .key_segments = mask_segments(batch, "encoder_input_tokens", "encoder_segment_ids", rows)};
     const Tensor x = tokens("decoder_input_tokens");  // [batch, length, embed]
     const Tensor found =
-        attention_(norm_(x), tokens("encoder_input_tokens"), mask, {}, true, context);
-    return mlp_(mlp_norm_(ops::add(x, found)), context);
+        attention_({norm_(x)}, tokens("encoder_input_tokens"), mask, {}, true, context);
+    return mlp_({mlp_norm_(ops::add(x, found))}, context);
   }
   Projection projection() const override {
     return {embedding_, true, 1 / std::sqrt(static_cast<double>(spec().emb_dim()))};
