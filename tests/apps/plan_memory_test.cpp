@@ -132,7 +132,7 @@ TEST_F(PlannedMemory, IsWhatTheAllocatorCounts) {
       const auto bytes = static_cast<double>(measured(what));
       fmt::print("{:24} {:8} planned {:10.0f} measured {:10.0f} {:+.1f} %\n", name,
                  graph ? "graph" : "", plan, bytes, 100 * (plan / bytes - 1));
-      EXPECT_NEAR(plan, bytes, 0.05 * bytes);
+      EXPECT_NEAR(plan, bytes, 0.02 * bytes);  // kernels' scratch is 4 % of the long one
     }
 }
 
