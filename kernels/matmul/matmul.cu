@@ -18,6 +18,43 @@ DType dtype_of(Views in) {
   return in[0].dtype;
 }
 
+/// in: x, w -> y, and what is added to it.
+simt::Gemm product(Views in, const View& y, const void* addend) {
+  const View &x = in[0], &w = in[1];
+  return {.m = x.rows(),
+          .n = w.size(1),
+          .k = w.size(0),
+          .a = x.pointer,
+          .b = w.pointer,
+          .c = y.pointer,
+          .type = dtype_of(in),
+          .c_type = y.dtype,
+          .addend = addend};
+}
+
+/// in: x, dy -> dw, and what is added to it.
+simt::Gemm gradient_of_w(Views in, const View& dw, const void* addend) {
+  const View &x = in[0], &dy = in[1];
+  return {.m = x.depth(),
+          .n = dy.depth(),
+          .k = x.rows(),
+          .a = x.pointer,
+          .b = dy.pointer,
+          .c = dw.pointer,
+          .type = dtype_of(in),
+          .c_type = dw.dtype,
+          .a_transposed = true,
+          .addend = addend};
+}
+
+/// So many products with one x, of w and y, or dy and dw, at these distances.
+simt::Gemm batch_of(simt::Gemm first, size_t count, int64_t b_stride, int64_t c_stride) {
+  first.batch = static_cast<int64_t>(count);
+  first.b_stride = b_stride;
+  first.c_stride = c_stride;
+  return first;
+}
+
 /// Elements from each of several arrays of one size to the next, where they lie side by side (runtime/base/memory/memory.h).
 std::optional<int64_t> stride_of(Views views) {
   const int64_t element = size_of(views[0].dtype), bytes = views[0].elements() * element;
@@ -39,16 +76,7 @@ bool add_in_place_or_not(Views addends, Views out) {
 }  // namespace
 
 void matmul_gpu(Views in, Views out, const Attrs&, Stream stream) {
-  const View &x = in[0], &w = in[1], &y = out[0];
-  simt::gemm(stream, {.m = x.rows(),
-                      .n = w.size(1),
-                      .k = w.size(0),
-                      .a = x.pointer,
-                      .b = w.pointer,
-                      .c = y.pointer,
-                      .type = dtype_of(in),
-                      .c_type = y.dtype,
-                      .addend = addend_of(in, 2, 0)});
+  simt::gemm(stream, product(in, out[0], addend_of(in, 2, 0)));
 }
 
 void matmul_t_gpu(Views in, Views out, const Attrs&, Stream stream) {
@@ -66,36 +94,15 @@ void matmul_t_gpu(Views in, Views out, const Attrs&, Stream stream) {
 }
 
 void matmul_grad_w_gpu(Views in, Views out, const Attrs&, Stream stream) {
-  const View &x = in[0], &dy = in[1], &dw = out[0];
-  simt::gemm(stream, {.m = x.depth(),
-                      .n = dy.depth(),
-                      .k = x.rows(),
-                      .a = x.pointer,
-                      .b = dy.pointer,
-                      .c = dw.pointer,
-                      .type = dtype_of(in),
-                      .c_type = dw.dtype,
-                      .a_transposed = true,
-                      .addend = addend_of(in, 2, 0)});
+  simt::gemm(stream, gradient_of_w(in, out[0], addend_of(in, 2, 0)));
 }
 
 void batched_matmul_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
   const size_t count = present(out);
-  const View &x = in[0], &w = in[1], &y = out[0];
   const auto w_stride = stride_of(in.subspan(1, count)), y_stride = stride_of(out.first(count));
-  if (!w_stride || !y_stride || x.elements() == 0)
+  if (!w_stride || !y_stride || in[0].elements() == 0)
     return each_y(matmul_gpu, in, out, attrs, stream);
-  simt::gemm(stream, {.m = x.rows(),
-                      .n = w.size(1),
-                      .k = w.size(0),
-                      .a = x.pointer,
-                      .b = w.pointer,
-                      .c = y.pointer,
-                      .type = dtype_of(in),
-                      .c_type = y.dtype,
-                      .batch = static_cast<int64_t>(count),
-                      .b_stride = *w_stride,
-                      .c_stride = *y_stride});
+  simt::gemm(stream, batch_of(product(in, out[0], nullptr), count, *w_stride, *y_stride));
 }
 
 void batched_matmul_grad_x_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
@@ -104,24 +111,12 @@ void batched_matmul_grad_x_gpu(Views in, Views out, const Attrs& attrs, Stream s
 
 void batched_matmul_grad_w_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
   const size_t count = present(out);
-  const View &x = in[0], &dy = in[1], &dw = out[0];
   const auto dy_stride = stride_of(in.subspan(1, count)), dw_stride = stride_of(out.first(count));
-  if (!dy_stride || !dw_stride || x.elements() == 0 ||
+  if (!dy_stride || !dw_stride || in[0].elements() == 0 ||
       !add_in_place_or_not(in.subspan(1 + kMostWeights), out.first(count)))
     return each_dw(matmul_grad_w_gpu, in, out, attrs, stream);
-  simt::gemm(stream, {.m = x.depth(),
-                      .n = dy.depth(),
-                      .k = x.rows(),
-                      .a = x.pointer,
-                      .b = dy.pointer,
-                      .c = dw.pointer,
-                      .type = dtype_of(in),
-                      .c_type = dw.dtype,
-                      .a_transposed = true,
-                      .addend = addend_of(in, 1 + kMostWeights, 0),
-                      .batch = static_cast<int64_t>(count),
-                      .b_stride = *dy_stride,
-                      .c_stride = *dw_stride});
+  simt::gemm(stream, batch_of(gradient_of_w(in, out[0], addend_of(in, 1 + kMostWeights, 0)), count,
+                              *dy_stride, *dw_stride));
 }
 
 }  // namespace quintet::QT_GPU
