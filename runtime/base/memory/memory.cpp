@@ -17,8 +17,6 @@ namespace quintet {
 namespace {
 
 constexpr int64_t kAlign = 64;
-// Of blocks that have places in one.
-constexpr int64_t kPlaceAlign = 256;
 // What the accounting calls blocks of an arena that nobody holds at the moment.
 constexpr auto kResting = static_cast<size_t>(MemoryKind::kActivations);
 
@@ -34,9 +32,8 @@ int64_t capacity_for(int64_t bytes) {
   return std::max<int64_t>((bytes + unit - 1) / unit * unit, kAlign);
 }
 
-int64_t place_for(int64_t bytes) {
-  return std::max((bytes + kPlaceAlign - 1) / kPlaceAlign * kPlaceAlign, kPlaceAlign);
-}
+/// Of a block that has a place in a larger one: as far as the next may begin.
+int64_t place_for(int64_t bytes) { return side_by_side_stride(std::max<int64_t>(bytes, 1)); }
 
 class HostSource final : public MemorySource {
  public:
