@@ -128,12 +128,10 @@ Tensor dense(const Tensor& x, const Param& kernel, const Context& context) {
 
 std::optional<ops::Fp8Scales> fp8_scales(const Tensor& x, const Param& first,
                                          const Context& context) {
-  if (first.absent() || !context.train || ExecutionContext::current().sharding != nullptr)
-    return {};
-  const auto& fp8 = first.info().fp8;
-  const int64_t rows = x.local().rows();
-  if (!fp8 || !fp8->fused_casts || fp8->scaling.absent() || rows % 16 != 0) return {};
-  return ops::Fp8Scales{fp8->scaling, fp8->layer};
+  if (first.absent() || !context.train || !fuses_casts(first.info())) return {};
+  const Fp8Layers& fp8 = *first.info().fp8;
+  if (fp8.scaling.absent() || x.local().rows() % 16 != 0) return {};
+  return ops::Fp8Scales{fp8.scaling, fp8.layer};
 }
 
 Tensors dense(const DenseInput& x, const std::vector<Param>& kernels, const Context& context) {

@@ -115,8 +115,8 @@ class DropoutPlace {
 using ops::DenseInput;
 
 /// Scales for who makes x, [..., k], of dense layers that alone read it and of which `first` (absent: others read it) is the
-/// first: it leaves x as their bytes of E4M3 where they train in FP8 under delayed scaling, on one rank, and x has a multiple
-/// of 16 rows, as the transpose wants them. Absent: it does not.
+/// first: it leaves x as their bytes of E4M3 where they train in FP8 under delayed scaling, casts may be fused (fuses_casts) and x
+/// has a multiple of 16 rows on this rank, as the transpose wants them. Absent: it does not.
 std::optional<ops::Fp8Scales> fp8_scales(const Tensor& x, const Param& first,
                                          const Context& context);
 

@@ -81,6 +81,13 @@ MeshAxes Sharding::row_axes() const {
   return place({{{axis::kBatch, 1}, {axis::kLength, 1}}}).dims.front();
 }
 
+bool Sharding::is_data_parallel() const {
+  const MeshAxes rows = row_axes();
+  return std::ranges::all_of(axes(), [&rows](const std::string& axis) {
+    return std::ranges::find(rows, axis) != rows.end();
+  });
+}
+
 Block Sharding::block(std::string_view what, const Spec& spec, const Layout& layout,
                       const Block& global_slice) const {
   Block block = global_slice;

@@ -50,6 +50,8 @@ class Sharding {
   Layout place(const Spec& spec) const;
   /// The mesh axes that shard the rows of batches.
   MeshAxes row_axes() const;
+  /// Whether every axis with more than one rank is among them.
+  bool is_data_parallel() const;
   /// This rank's part of `global_slice`. Throws a usage error naming `what`, the axis and the sizes where
   /// one does not divide.
   Block block(std::string_view what, const Spec& spec, const Layout& layout,

@@ -73,6 +73,12 @@ void copy_rounded(const Tensor& master, const Tensor& copy) {
 
 }  // namespace
 
+bool fuses_casts(const ParamInfo& first) {
+  const Sharding* sharding = ExecutionContext::current().sharding;
+  return first.fp8 && first.fp8->fused_casts &&
+         (sharding == nullptr || sharding->is_data_parallel());
+}
+
 const ParamInfo& Parameters::at(const std::string& name) const {
   const auto found = by_name_.find(name);
   if (found != by_name_.end()) return *found->second;

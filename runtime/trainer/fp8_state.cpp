@@ -23,7 +23,8 @@ Fp8State::Fp8State(Parameters& parameters, const Fp8Recipe& recipe) {
     info.fp8->scaling = scaling_;
     info.fp8->layer = i;
     Tensor& weights = weights_.emplace_back();
-    if (info.fp8->fused_casts && ExecutionContext::current().sharding == nullptr) {
+    // Of a kernel that is gathered for each product there is nothing to cast before.
+    if (fuses_casts(info) && !info.used().layout().sharded()) {
       int64_t bytes = 0;
       for (const ParamInfo* kernel : info.fp8->kernels) bytes += 2 * kernel->spec.elements();
       weights = Tensor({{{"fp8_bytes", bytes}}, DType::u8});

@@ -41,7 +41,7 @@ class Fp8State {
    private:
     Fp8State& state_;
   };
-  /// The beginning of a step: weights of layers with ParamInfo::fp8's fused_casts, of one rank, for all of its products.
+  /// The beginning of a step: weights of layers whose casts are fused (fuses_casts) and of which this rank has the whole, for all of its products.
   [[nodiscard]] CastWeights cast_weights() { return CastWeights(*this); }
   /// The end of a step on the current mesh; `control`: in the device's memory, may be null.
   void update(const UpdateControl* control);

@@ -98,6 +98,39 @@ TEST_F(Layouts, GiveNearlyTheSameRunInFp8WithTheSameScalesOnAllRanks) {
     }
 }
 
+/// Fused with what makes FP8 operands, casts leave the bits that they leave apart. x is cast where ranks have rows of their own,
+/// weights where they lie there whole; not where another axis cuts them.
+TEST_F(Layouts, FuseCastsInFp8WhereRowsAloneAreSharded) {
+  struct Case {
+    std::vector<int> sizes;
+    int parameter_dims;
+    bool x_fused, weights_fused;
+  };
+  for (const Case& c : {Case{{2, 1}, 1, true, true},
+                        {{4, 1}, 1, true, true},
+                        {{2, 1}, 2, true, false},
+                        {{1, 2}, 1, false, false}}) {
+    SCOPED_TRACE(
+        fmt::format("{} x {}, parameters in {} dims", c.sizes[0], c.sizes[1], c.parameter_dims));
+    Training training{.mlp_dim = 64, .microbatches = 2, .steps = 3, .optimizer = {}, .fp8 = true};
+    const Partitioning on = partitioning(c.sizes, 1, c.parameter_dims);
+    const std::vector<Result> fused = run_sharded(training, on);
+    training.fused_casts = false;
+    const std::vector<Result> apart = run_sharded(training, on);
+    for (size_t rank = 0; rank < fused.size(); ++rank) {
+      EXPECT_EQ(fused[rank].losses, apart[rank].losses);
+      EXPECT_EQ(fused[rank].parameters, apart[rank].parameters);
+      EXPECT_EQ(fused[rank].fp8_scales, apart[rank].fp8_scales);
+      for (const auto& [op, is_fused] : {std::pair{"rms_norm_fp8", c.x_fused},
+                                         {"add_rms_norm_fp8", c.x_fused},
+                                         {"cast_fp8_weights", c.weights_fused}}) {
+        EXPECT_EQ(fused[rank].calls.contains(op), is_fused) << op;
+        EXPECT_FALSE(apart[rank].calls.contains(op)) << op;
+      }
+    }
+  }
+}
+
 TEST_F(Layouts, GiveTheSameRunWithTheDropoutOfT5x) {
   const Training training{.microbatches = 2, .steps = 2, .optimizer = {}, .t5x_dropout = true};
   compare(training, {2, 2}, 1, 2);

@@ -8,6 +8,7 @@
 #include "runtime/execution/reshard.h"
 #include "runtime/execution/tape.h"
 #include "runtime/optim/adafactor/adafactor.h"
+#include "runtime/profile/profile.h"
 #include "runtime/trainer/batch_rows.h"
 #include "runtime/trainer/trainer.h"
 
@@ -58,7 +59,7 @@ std::vector<float> global_values(const Tensor& x) {
 
 Result run(const Training& training) {
   const std::unique_ptr<BaseModel> model = make_model(training);
-  use_fp8(*model, {.enabled = training.fp8});
+  use_fp8(*model, {.enabled = training.fp8, .fused_casts = training.fused_casts});
   model->parameters().initialize(key_from_seed(7));
   Result result;
   {
@@ -91,11 +92,14 @@ Result run(const Training& training) {
                    .learning_rate = [](int64_t) { return 0.01F; },
                    .weight_metrics = true},
                   key_from_seed(9));
+  Profile profile;
   for (int64_t i = 0; i < training.steps; ++i) {
+    const Profile::Use use(&profile);
     result.metrics =
         trainer.train(local_rows(make_batch(training, i), training.microbatches)).metrics;
     result.losses.push_back(result.metrics.at("loss").value());
   }
+  for (const auto& [name, entry] : profile.entries()) result.calls[name] = entry.calls;
   for (const ParamInfo& info : model->parameters().all())
     result.parameters[info.name] = global_values(info.value);
   for (const StateArray& array : trainer.state())

@@ -41,7 +41,7 @@ struct Training {
   GradientReduction reduction = GradientReduction::microbatch;
   DType reduction_dtype = DType::f32, gradient_dtype = DType::f32;
   bool interleave = false;
-  bool fp8 = false;  // dense layers
+  bool fp8 = false, fused_casts = true;  // of dense layers
   bool t5x_dropout = false;
   bool summed_loss = false;  // of all tokens; else their mean
 };
@@ -55,10 +55,11 @@ using Arrays = std::map<std::string, std::vector<float>>;
 
 struct Result {
   double loss = 0;
-  Arrays gradients, parameters;  // of the first step; after the last
-  std::vector<double> losses;    // of every step
-  Metrics metrics;               // of the last step
-  Arrays fp8_scales;             // after it
+  Arrays gradients, parameters;          // of the first step; after the last
+  std::vector<double> losses;            // of every step
+  Metrics metrics;                       // of the last step
+  Arrays fp8_scales;                     // after it
+  std::map<std::string, int64_t> calls;  // of each op, in all steps
 };
 
 std::unique_ptr<BaseModel> make_model(const Training& training);
