@@ -52,7 +52,8 @@ Tensor new_result(const ResultShape& shape, const Layout& layout, Tensor& addend
 
 /// Of results that lie side by side, `|` in ops.def; nullptr: of one that does not.
 std::vector<Buffer> side_by_side(const Op& op, const std::vector<ResultShape>& shapes,
-                                 const OutputMask& make, const Tensors& addends) {
+                                 const std::vector<Layout>& layouts, const OutputMask& make,
+                                 const Tensors& addends) {
   std::vector<Buffer> memory(shapes.size());
   Device& device = Device::current();
   if (device.is_cpu()) return memory;
@@ -60,7 +61,11 @@ std::vector<Buffer> side_by_side(const Op& op, const std::vector<ResultShape>& s
     const DType dtype = shapes[i].spec.dtype;
     if (!make[i] || (addends[i] && addends[i].spec().dtype == dtype)) return int64_t{-1};
     int64_t product = size_of(dtype);
-    for (const int64_t size : shapes[i].global_slice.sizes) product *= size;
+    const Block block = layouts[i].sharded()
+                            ? ExecutionContext::current().sharding->block(
+                                  op.name, shapes[i].spec, layouts[i], shapes[i].global_slice)
+                            : shapes[i].global_slice;
+    for (const int64_t size : block.sizes) product *= size;
     return product;
   };
   for (size_t i = 0, end = 1; i < shapes.size(); i = end) {
@@ -77,12 +82,14 @@ std::vector<Buffer> side_by_side(const Op& op, const std::vector<ResultShape>& s
 Tensors run_unsharded(const Op& op, const Tensors& inputs, const std::vector<ResultShape>& shapes,
                       const Attrs& attrs, const OutputMask& make, Tensors& addends) {
   Tensors outputs, taken(shapes.size());
-  std::vector<Buffer> memory = side_by_side(op, shapes, make, addends);
+  std::vector<Layout> layouts;
+  for (const ResultShape& shape : shapes)
+    layouts.push_back(Layout::replicated(shape.spec.axes.size()));
+  std::vector<Buffer> memory = side_by_side(op, shapes, layouts, make, addends);
   for (size_t i = 0; i < shapes.size(); ++i)
-    outputs.push_back(make[i]
-                          ? new_result(shapes[i], Layout::replicated(shapes[i].spec.axes.size()),
-                                       addends[i], taken[i], std::move(memory[i]))
-                          : Tensor());
+    outputs.push_back(
+        make[i] ? new_result(shapes[i], layouts[i], addends[i], taken[i], std::move(memory[i]))
+                : Tensor());
   launch(op, inputs, outputs, attrs, taken);
   return outputs;
 }
@@ -145,13 +152,15 @@ Tensors run_sharded(const Op& op, const Tensors& inputs, std::vector<ResultShape
     return op.phases(operands.all(), attrs, make);
   }
   Tensors outputs, taken(shapes.size());
+  std::vector<Buffer> memory = side_by_side(op, shapes, plan.results, make, addends);
   for (size_t i = 0; i < shapes.size(); ++i) {
     if (const int64_t blocks = plan.blocks[i]; blocks > 0)
       for (size_t d = 0; d < shapes[i].spec.axes.size(); ++d)
         if (shapes[i].spec.axes[d].name == axis::kBlocks)
           shapes[i].spec.axes[d].size = shapes[i].global_slice.sizes[d] = blocks;
-    outputs.push_back(make[i] ? new_result(shapes[i], plan.results[i], addends[i], taken[i])
-                              : Tensor());
+    outputs.push_back(
+        make[i] ? new_result(shapes[i], plan.results[i], addends[i], taken[i], std::move(memory[i]))
+                : Tensor());
   }
   const ExecutionContext& context = ExecutionContext::current();
   if (context.log != nullptr) context.log->op(op, operands.all(), outputs, plan);

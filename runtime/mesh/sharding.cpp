@@ -81,13 +81,6 @@ MeshAxes Sharding::row_axes() const {
   return place({{{axis::kBatch, 1}, {axis::kLength, 1}}}).dims.front();
 }
 
-bool Sharding::is_data_parallel() const {
-  const MeshAxes rows = row_axes();
-  return std::ranges::all_of(axes(), [&rows](const std::string& axis) {
-    return std::ranges::find(rows, axis) != rows.end();
-  });
-}
-
 Block Sharding::block(std::string_view what, const Spec& spec, const Layout& layout,
                       const Block& global_slice) const {
   Block block = global_slice;
@@ -128,6 +121,15 @@ bool Sharding::has_first_copy(const MeshAxes& axes, const MeshAxes& ranks) const
   for (const std::string& axis : ranks)
     if (std::find(axes.begin(), axes.end(), axis) == axes.end()) others.push_back(axis);
   return index_in(others) == 0;
+}
+
+bool is_data_parallel() {
+  const Sharding* sharding = ExecutionContext::current().sharding;
+  if (sharding == nullptr) return true;
+  const MeshAxes rows = sharding->row_axes();
+  return std::ranges::all_of(sharding->axes(), [&rows](const std::string& axis) {
+    return std::ranges::find(rows, axis) != rows.end();
+  });
 }
 
 }  // namespace quintet

@@ -50,8 +50,6 @@ class Sharding {
   Layout place(const Spec& spec) const;
   /// The mesh axes that shard the rows of batches.
   MeshAxes row_axes() const;
-  /// Whether every axis with more than one rank is among them.
-  bool is_data_parallel() const;
   /// This rank's part of `global_slice`. Throws a usage error naming `what`, the axis and the sizes where
   /// one does not divide.
   Block block(std::string_view what, const Spec& spec, const Layout& layout,
@@ -70,5 +68,8 @@ class Sharding {
   LinkCosts links_;
   mutable std::shared_ptr<PlanCache> plans_;
 };
+
+/// Whether ranks, if there are several, shard rows of batches alone: each multiplies rows of its own by whole matrices.
+bool is_data_parallel();
 
 }  // namespace quintet

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "runtime/execution/tape.h"
+#include "runtime/mesh/sharding.h"
 #include "runtime/ops/cost.h"
 #include "runtime/ops/names.h"
 #include "runtime/ops/ops.h"
@@ -13,12 +14,12 @@ namespace {
 
 constexpr size_t kBatched = 3;  // weights of a call, at most
 
-/// How many of `w`, from number `first` on, are one call. A CPU gains nothing, as its cores are busy with each product;
-/// ranks gather, scatter and defer each weight and its gradient by itself; and a plan is compared with ranks on CPUs.
+/// How many of `w`, from number `first` on, are one call. A CPU gains nothing, as its cores are busy with each product; ranks
+/// gather and scatter weights that are cut, and defer gradients, one by one; and a plan is compared with ranks on CPUs.
 size_t batched_from(size_t first, const Tensors& w) {
   const Device& device = Device::current();
-  if (device.is_cpu() || !device.memory_is_real() ||
-      ExecutionContext::current().sharding != nullptr)
+  if (device.is_cpu() || !device.memory_is_real() || !is_data_parallel() ||
+      w[first].layout().sharded())
     return 1;
   size_t end = first + 1;
   while (end < w.size() && end - first < kBatched && w[end].spec() == w[first].spec() &&

@@ -25,19 +25,23 @@ bool is_copied(const ParamInfo& info) {
 /// A collective takes longer to begin than this many bytes take to travel.
 constexpr int64_t kSmallBytes = 64 << 10;
 
-/// Memory for this rank's part of a parameter: as the rules place it, but a small vector, a norm's scale
-/// or a bias, is whole on every rank; gathering it would cost a collective for each use. Without ranks in `memory`, if
-/// it is given.
-Tensor memory_for(const std::string& name, const Spec& spec, Buffer memory = nullptr) {
+/// As the rules place a parameter, but a small vector, a norm's scale or a bias, is whole on every rank; gathering it would cost
+/// a collective for each use.
+Layout layout_for(const Spec& spec) {
   const Sharding* sharding = ExecutionContext::current().sharding;
-  if (sharding == nullptr)
-    return Tensor(spec, Layout::replicated(spec.axes.size()), full_slice(spec), std::move(memory));
   const bool is_small =
       spec.axes.size() == 1 && spec.elements() * size_of(spec.dtype) <= kSmallBytes;
-  const Layout layout = is_small ? Layout::replicated(1) : sharding->place(spec);
-  sharding->block("parameter " + name, spec, layout,
-                  full_slice(spec));  // refuses what does not divide
-  return Tensor(spec, layout, full_slice(spec));
+  return sharding == nullptr || is_small ? Layout::replicated(spec.axes.size())
+                                         : sharding->place(spec);
+}
+
+/// Memory for this rank's part of a parameter, `memory` if it is given.
+Tensor memory_for(const std::string& name, const Spec& spec, Buffer memory = nullptr) {
+  const Layout layout = layout_for(spec);
+  if (layout.sharded())  // refuses what does not divide
+    ExecutionContext::current().sharding->block("parameter " + name, spec, layout,
+                                                full_slice(spec));
+  return Tensor(spec, layout, full_slice(spec), std::move(memory));
 }
 
 /// Calls body(first, at, count) for every run of elements of a block that lie side by side in the
@@ -74,9 +78,7 @@ void copy_rounded(const Tensor& master, const Tensor& copy) {
 }  // namespace
 
 bool fuses_casts(const ParamInfo& first) {
-  const Sharding* sharding = ExecutionContext::current().sharding;
-  return first.fp8 && first.fp8->fused_casts &&
-         (sharding == nullptr || sharding->is_data_parallel());
+  return first.fp8 && first.fp8->fused_casts && is_data_parallel();
 }
 
 const ParamInfo& Parameters::at(const std::string& name) const {
@@ -100,11 +102,11 @@ ParamInfo& Parameters::declare(std::string name, Axes axes, Initializer initiali
 std::vector<Buffer> Parameters::side_by_side(DType dtype, bool (*wanted)(const ParamInfo&)) const {
   std::vector<Buffer> memory(all_.size());
   Device& device = Device::current();
-  if (device.is_cpu() || ExecutionContext::current().sharding != nullptr) return memory;
+  if (device.is_cpu() || !is_data_parallel()) return memory;
   for (size_t i = 0, end = 1; i < all_.size(); i = end) {
     const Spec& spec = all_[i].spec;
     for (end = i + 1; end < all_.size() && spec.axes.size() == 2 && all_[end].spec == spec &&
-                      wanted(all_[i]) && wanted(all_[end]);)
+                      wanted(all_[i]) && wanted(all_[end]) && !layout_for(spec).sharded();)
       ++end;
     if (end - i > 1)
       std::ranges::move(

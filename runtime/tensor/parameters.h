@@ -57,8 +57,8 @@ struct ParamInfo {
   const Tensor& used() const { return compute ? compute : value; }
 };
 
-/// Whether x of the FP8 layers whose first kernel this is may leave who makes it in 8 bits: under Fp8Layers::fused_casts, where
-/// ranks, if there are several, multiply rows of their own by whole kernels. Else products gather x or take columns of it.
+/// Whether x of the FP8 layers whose first kernel this is may leave who makes it in 8 bits: under Fp8Layers::fused_casts, and
+/// is_data_parallel(): other products gather x or take columns of it.
 bool fuses_casts(const ParamInfo& first);
 
 class Parameters {

@@ -5,8 +5,11 @@
 #include <set>
 
 #include "runtime/base/memory/memory_meter.h"
+#include "runtime/execution/tape.h"
 #include "runtime/mesh/device_group.h"
+#include "runtime/ops/ops.h"
 #include "runtime/optim/adafactor/adafactor.h"
+#include "runtime/profile/profile.h"
 #include "runtime/trainer/batch_rows.h"
 #include "tests/layouts/expect.h"
 #include "tests/mesh/nccl_gpus.h"
@@ -39,6 +42,8 @@ struct Trained {
   HostArrays parameters;  // this rank's blocks
   std::vector<bool> launched;
   std::vector<int64_t> launches;  // of each step
+  std::map<std::string, int64_t>
+      calls;  // of each op, in all steps that were not launched as graphs
   Traffic::Table traffic;
   int64_t kept = 0, most_held = 0;  // bytes: since before the first step; then and there by tensors
 };
@@ -85,6 +90,8 @@ class ShardedSteps : public NcclGraphs {
     const int64_t used = memory.used_bytes();
     MemoryMeter meter;
     const MemoryMeter::Use use_meter(meter);
+    Profile profile;
+    const Profile::Use use_profile(graph ? nullptr : &profile);
     for (int64_t step = 0; step < training.steps; ++step) {
       comm.set_step(step);
       const int64_t before = comm.device().counters().read().launches;
@@ -97,6 +104,7 @@ class ShardedSteps : public NcclGraphs {
     run.most_held = MemoryMeter::sum(meter.peak());
     for (const ParamInfo& info : model->parameters().all())
       run.parameters[info.name] = info.value.to_host();
+    for (const auto& [name, entry] : profile.entries()) run.calls[name] = entry.calls;
     run.traffic = comm.traffic().table();
     return run;
   }
@@ -135,6 +143,71 @@ TEST_F(ShardedSteps, AreRecordedOnceAndGiveTheBitsOfThoseThatAreNot) {
       EXPECT_LT(4 * run.launches.back(), plain.at(rank).launches.back());
     }
   }
+}
+
+// Of weights that each rank has whole, as on one GPU; of those that are cut each is gathered by itself. Sums of two ranks have one
+// order.
+TEST_F(ShardedSteps, MultiplyByQueryKeyAndValueTogetherWhereTheyAreWhole) {
+  const Training training{.num_layers = 1, .rows = 4, .steps = 2, .optimizer = {}};
+  const auto whole = train(training, partitioning({2, 1}, 1, 1), false),
+             cut = train(training, partitioning({2, 1}, 1, 2), false),
+             over_heads = train(training, partitioning({1, 2}, 1, 1), false);
+  for (const auto& [rank, run] : whole) {
+    for (const char* op : {"batched_matmul", "batched_matmul_grad_x", "batched_matmul_grad_w"}) {
+      EXPECT_EQ(run.calls.at(op), 3 * training.steps) << op;
+      EXPECT_FALSE(cut.at(rank).calls.contains(op)) << op;
+      EXPECT_FALSE(over_heads.at(rank).calls.contains(op)) << op;
+    }
+    EXPECT_EQ(run.metrics[0].at("loss").total, cut.at(rank).metrics[0].at("loss").total);
+    // Two of each three launches less, of a cross-attention one of two, forward and of the weights' gradients.
+    const int64_t weights = 3 + 3 + 2;
+    EXPECT_EQ(run.calls.at("matmul") + weights * training.steps, cut.at(rank).calls.at("matmul"));
+  }
+}
+
+// Weights, results and gradients lie side by side, so that of three products each way one is launched: of results and of weights'
+// gradients; those of x are one product each.
+TEST_F(ShardedSteps, OfWholeWeightsLaunchOneProductForThree) {
+  const Partitioning on = partitioning({2, 1}, 1, 1);
+  const auto body = [&](Comm& comm) {
+    const Mesh mesh(on.mesh, &comm);
+    const Sharding sharding(mesh, on.rules);
+    const Sharding::Use use(sharding);
+    Parameters parameters;
+    std::vector<Param> kernels;
+    for (const char* name : {"query", "key", "value"})
+      kernels.push_back((Scope(parameters) / name)
+                            .param("kernel", {{axis::kEmbed, 32}, {axis::kJoinedKv, 16}},
+                                   t5_init::attention_kernel()));
+    parameters.initialize(key_from_seed(3));
+    const Tensors w(kernels.begin(), kernels.end());
+    const auto launches_of = [&](const std::function<Tensors(const Tensor&)>& multiply) {
+      const auto filled = [&](const char* axis, int64_t size) {
+        const Spec spec{{{axis::kBatch, 4}, {axis::kLength, 8}, {axis, size}}, DType::f32};
+        Tensor x(spec, sharding.place(spec), full_slice(spec));
+        x.device().fill(x.raw(), 0, x.bytes());
+        return x;
+      };
+      const Tensor x = filled(axis::kEmbed, 32).set_needs_grad(true);
+      const int64_t before = comm.device().counters().read().launches;
+      Tape tape;
+      Tensors y;
+      {
+        const Tape::Recording recording(tape);
+        y = multiply(x);
+      }
+      const Tensor joined = ops::add(ops::add(y[0], y[1]), y[2]);
+      tape.backward(y, {joined, joined, joined});
+      for (const Tensor& kernel : w) kernel.set_grad({});
+      return comm.device().counters().read().launches - before;
+    };
+    const int64_t together = launches_of([&](const Tensor& x) { return ops::matmul(x, w); });
+    const int64_t each = launches_of([&](const Tensor& x) {
+      return Tensors{ops::matmul(x, w[0]), ops::matmul(x, w[1]), ops::matmul(x, w[2])};
+    });
+    EXPECT_EQ(together, each - 2 - 2);
+  };
+  EXPECT_EQ(over_gpus(2, body), "");
 }
 
 // The first step gathers each parameter when it is used, those after it all of them ahead.
