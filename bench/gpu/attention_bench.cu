@@ -89,7 +89,8 @@ struct Problem {
   int64_t bytes() const { return 4 * q.bytes() + 4 * k.bytes(); }
 };
 
-enum class Path { kOp, kSm80 };
+enum class Path { kOp, kSm80, kNoPingPong };  // the last one: forward, heads of at most 64, sm_90a
+constexpr const char* kVariants[] = {"quintet", "quintet_sm80", "quintet_no_ping_pong"};
 
 void forward(const Problem& p, Path path, Stream stream) {
   if (path == Path::kOp)
@@ -98,13 +99,16 @@ void forward(const Problem& p, Path path, Stream stream) {
   const Prepared prepared(p.inputs(), p.attrs(), true, stream);
   auto* out = static_cast<QT_GPU::simt::bf16*>(p.out.view().pointer);
   auto* lse = static_cast<float*>(p.lse.view().pointer);
-  QT_GPU::attention::forward_mma(prepared, out, lse, stream);
+  if (path == Path::kSm80)
+    QT_GPU::attention::forward_mma(prepared, out, lse, stream);
+  else
+    QT_GPU::attention::forward_wgmma(prepared, out, lse, stream, false);
 }
 
 void backward(const Problem& p, Path path, Stream stream) {
   std::vector<View> in = p.inputs();
   for (const Array* a : {&p.out, &p.lse, &p.dout}) in.push_back(a->view());
-  if (path == Path::kOp)
+  if (path != Path::kSm80)
     return QT_GPU::attention_grad_gpu(
         in,
         std::vector<View>{p.dq.view(), p.dk.view(), p.dv.view(),
@@ -150,7 +154,7 @@ void measure(const Case& c, bool bias, Path path, int runs) {
     problems.emplace_back(c, c.batch, DType::bf16, bias, 0);
     bytes += problems.back().bytes();
   }
-  std::string variant = path == Path::kSm80 ? "quintet_sm80" : "quintet";
+  std::string variant = kVariants[static_cast<int>(path)];
   if (!bias && c.how != "cross") variant += "_no_bias";
   const auto first = [&](const Array& a, const char* name, const Array& want, std::string& text) {
     text += fmt::format("{}\"{}\": {:.2e}", text.empty() ? "" : ", ", name, distance(a, want));
@@ -173,6 +177,7 @@ void measure(const Case& c, bool bias, Path path, int runs) {
   print(c, "forward", variant,
         time_calls(runs, [&](int call) { forward(turn(call), path, stream()); }), c.flops(),
         forward_errors);
+  if (path == Path::kNoPingPong) return;
   print(c, "backward", variant,
         time_calls(runs, [&](int call) { backward(turn(call), path, stream()); }), 2.5 * c.flops(),
         backward_errors);
@@ -180,19 +185,20 @@ void measure(const Case& c, bool bias, Path path, int runs) {
 
 void run(const Options& options) {
   std::vector<Path> paths = {Path::kOp};
-  if (QT_GPU::simt::device().sm >= 90) paths.push_back(Path::kSm80);
+  if (QT_GPU::simt::device().sm >= 90) paths.insert(paths.end(), {Path::kSm80, Path::kNoPingPong});
   for (const Case& c : options.tiny ? kTinyCases : kCases) {
     if (!options.wants(c.name())) continue;
     for (const Path path : paths)
       for (const bool bias : {true, false}) {
         if (bias && c.how == "cross") continue;
+        if (path == Path::kNoPingPong && c.depth > 64) continue;
         try {
           measure(c, bias, path, options.runs);
         } catch (const Error& error) {
           fmt::print(
               "{{\"workload\": \"K1\", \"case\": \"{}\", \"variant\": \"{}\", \"error\": "
               "\"{}\"}}\n",
-              c.name(), path == Path::kSm80 ? "quintet_sm80" : "quintet", error.what());
+              c.name(), kVariants[static_cast<int>(path)], error.what());
         }
       }
   }

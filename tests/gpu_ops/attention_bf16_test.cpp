@@ -19,6 +19,7 @@ struct Setting {
   bool causal = false, has_prefix = false;
   std::vector<int64_t> segments{};  // lengths; the rest is padding; empty: no segments
   bool has_holes = false;           // segments alternate from key to key
+  double growth = 0;                // a block of 64 keys is longer by this than the one before
   Attrs attrs{};
   bool sm90_alone = false;
 };
@@ -102,6 +103,11 @@ struct Problem {
     const int64_t width = s.heads * s.depth;
     in.push_back(normal_array({s.batch, s.queries, width}, random, true, deviation));
     in.push_back(normal_array({s.batch, s.keys, width}, random, true, deviation));
+    for (size_t i = 0; i < in[1].values.size(); ++i) {
+      const int64_t key = static_cast<int64_t>(i) / width % s.keys;
+      const double longer = 1 + s.growth * static_cast<double>(key / 64);
+      in[1][i] = static_cast<float>(bfloat16(static_cast<float>(in[1][i] * longer)));
+    }
     in.push_back(normal_array({s.batch, s.keys, width}, random, true));
     in.push_back(s.buckets == 0 ? absent_array()
                                 : normal_array({s.heads, s.buckets}, random, false));
@@ -224,6 +230,8 @@ INSTANTIATE_TEST_SUITE_P(
         Setting{.name = "tiny", .queries = 3, .keys = 5, .heads = 1, .depth = 8},
         Setting{.name = "plain", .queries = 70, .keys = 150, .buckets = 0},
         Setting{.name = "bias", .queries = 150, .keys = 140},
+        Setting{
+            .name = "growing", .queries = 70, .keys = 600, .heads = 1, .buckets = 0, .growth = 1},
         Setting{.name = "far", .queries = 300, .keys = 270, .heads = 1, .max_distance = 20},
         Setting{.name = "scaled",
                 .batch = 2,

@@ -37,7 +37,7 @@ __device__ void store_rows(const Problem& p, int b, int head, int query, const f
             simt::pack_bf16(sums[4 * j + 2 * half] * share, sums[4 * j + 2 * half + 1] * share);
     if (lse != nullptr && c == 0)
       lse[(static_cast<int64_t>(b) * p.heads + head) * p.queries + i] =
-          row_keys(p, b, i).none ? kMaskedScore : softmax.log_sum(half, p.scale * kLog2E);
+          row_keys(p, b, i).none ? kMaskedScore : softmax.log_sum(half);
   }
 }
 
@@ -112,10 +112,14 @@ __global__ void __launch_bounds__(Shape<kDepth>::kThreads)
       const int r = row + 16 * m + lane / 4, c = lane % 4;
       if (!is_full)
         apply_mask<S::kKeys / 8>(mask_of<S::kKeys / 8>(p, b, first + r, key + 2 * c), scores[m]);
-      float rescale[2];
-      softmax[m].template update<S::kKeys / 8>(scores[m], scale, rescale);
+      float exponent[2];
+      if (softmax[m].template advance<S::kKeys / 8>(scores[m], scale, exponent))
+        softmax[m].rescale(exponent, sums[m]);
 #pragma unroll
-      for (int i = 0; i < kDepth / 2; ++i) sums[m][i] *= rescale[i / 2 % 2];
+      for (int half = 0; half < 2; ++half) {
+        softmax[m].template weigh<S::kKeys / 8>(half, scores[m]);
+        softmax[m].template add<S::kKeys / 8>(half, scores[m]);
+      }
     }
     simt::cp_async_wait<1>();
     __syncthreads();  // values n are here, those before n have been read by all

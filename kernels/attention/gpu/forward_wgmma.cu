@@ -105,6 +105,7 @@ __device__ void produce(const Problem& p, const Maps& maps, int item, int end, i
 template <int kDepth, bool kBias, bool kPingPong>
 class Consumer {
   using S = Shape<kDepth>;
+  static constexpr int kPairs = kBias ? kKeys / 8 + 1 : 1;
 
  public:
   __device__ Consumer(const Problem& problem, const Maps& its_maps, float* its_lse)
@@ -116,13 +117,23 @@ class Consumer {
         group(static_cast<int>(threadIdx.x) / kGroup - 1) {}
 
   __device__ void run(int item, int end, int tiles) {
+    if (item == end) return;
     int last_head = -1;
     if (kPingPong && group == 1) ping_pong_arrive();  // the first one goes first
+    Work work(p, item, tiles);
+    KeyBlocks blocks(p, work);
     for (; item < end; ++item, queries.advance()) {
-      const Work work(p, item, tiles);
       if (kBias && work.head != last_head) load_diagonals(work.head);
       last_head = work.head;
-      attend(work);
+      attend(work, blocks);
+      // While the last product runs: what its results and the next tile need to know.
+      const Work done = work;
+      const bool none[2] = {has_none(work, 0), has_none(work, 1)};
+      if (item + 1 < end) {
+        work = Work(p, item + 1, tiles);
+        blocks = KeyBlocks(p, work);
+      }
+      finish(done, none);
     }
     if (kPingPong && group == 0) ping_pong_wait();
     if (thread == 0) simt::tma_store_wait_read<0>();
@@ -146,14 +157,15 @@ class Consumer {
   __device__ static void release(uint64_t* bar) {
     if (threadIdx.x % 32 == 0) simt::mbarrier_arrive(bar);
   }
-  // Issues scores = q k^T of block n, bias included.
-  __device__ void issue_scores(const Work& work, int n, float (&scores)[kKeys / 2],
-                               int stage) const {
+  // Loads the bias of block n, while its product runs.
+  __device__ void read_bias(const Work& work, int n, float2 (&bias)[kPairs]) const {
     const int lane = thread % 32, row = 64 * group + thread / 32 * 16 + lane / 4;
     if constexpr (kBias)
-      head_diagonals.template fill<kKeys / 8>(
-          scores,
-          head_diagonals.entry(n * kKeys + p.first_relative - work.first) + 2 * (lane % 4) - row);
+      head_diagonals.read(bias, head_diagonals.entry(n * kKeys + p.first_relative - work.first) +
+                                    2 * (lane % 4) - row);
+  }
+  // Issues scores = q k^T.
+  __device__ void issue_scores(float (&scores)[kKeys / 2], int stage) const {
     simt::mbarrier_wait(barriers.keys_full(at.stage()), at.parity());
     if (kPingPong) ping_pong_wait();
     simt::wgmma_fence_registers(scores);
@@ -162,7 +174,7 @@ class Consumer {
 #pragma unroll
     for (int i = 0; i < kDepth / 16; ++i)
       simt::wgmma<kKeys>(scores, terms_in_columns<kRows>(q, 64 * group, i),
-                         terms_in_columns<kKeys>(k, 0, i), i > 0 || kBias);
+                         terms_in_columns<kKeys>(k, 0, i), i > 0);
     simt::wgmma_commit();
   }
   // Issues sums += weights v.
@@ -173,14 +185,22 @@ class Consumer {
       simt::wgmma<kDepth, true>(sums, weights[i], terms_in_rows<kKeys>(v, i), true);
     simt::wgmma_commit();
   }
-  // Scores of block n become weights; what earlier sums are multiplied with goes to `rescale`.
-  __device__ void weigh(const Work& work, const KeyBlocks& blocks, int n,
-                        float (&scores)[kKeys / 2], float (&rescale)[2]) {
+  // Products of block n become exponents of its weights: bias, mask, shift. Whether earlier sums have to be
+  // rescaled. Where nothing is masked, the bias is added between the comparisons, in slots that they leave.
+  __device__ bool advance(const Work& work, const KeyBlocks& blocks, int n, float2 (&bias)[kPairs],
+                          float (&scores)[kKeys / 2], float (&exponent)[2]) {
     const int lane = thread % 32, row = 64 * group + thread / 32 * 16 + lane / 4;
     const int key = n * kKeys, c = 2 * (lane % 4);
-    if (key < blocks.keys.inner_begin || key + kKeys > blocks.keys.inner_end)
+    if (key < blocks.keys.inner_begin || key + kKeys > blocks.keys.inner_end) {
+      if constexpr (kBias) {
+        add_bias<kKeys / 8>(bias, scores);
+#pragma unroll
+        for (float2& pair : bias) pair = {0, 0};  // added below to what is masked
+      }
       apply_mask<kKeys / 8>(mask_of<kKeys / 8>(p, work.b, work.first + row, key + c), scores);
-    softmax.template update<kKeys / 8>(scores, p.scale * kLog2E, rescale);
+    }
+    if constexpr (kBias) add_bias<kKeys / 8>(bias, scores);
+    return softmax.template advance<kKeys / 8>(scores, p.scale * kLog2E, exponent);
   }
   __device__ static void pack(const float (&scores)[kKeys / 2],
                               uint32_t (&weights)[kKeys / 16][4]) {
@@ -188,51 +208,78 @@ class Consumer {
     for (int i = 0; i < kKeys / 16; ++i) to_operand(scores, i, weights[i]);
   }
 
-  __device__ void attend(const Work& work) {
-    const KeyBlocks blocks(p, work);
+  // Until the last product is under way.
+  __device__ void attend(const Work& work, const KeyBlocks& blocks) {
     softmax = {};
 #pragma unroll
     for (float& sum : sums) sum = 0;
-    float scores[kKeys / 2], rescale[2];
+    float scores[kKeys / 2], exponent[2];
+    float2 bias[kPairs];
     uint32_t weights[kKeys / 16][4];
     simt::mbarrier_wait(barriers.queries_full(queries.stage()), queries.parity());
-    issue_scores(work, blocks.begin, scores, at.stage());
+    issue_scores(scores, at.stage());
     if (kPingPong) ping_pong_arrive();
+    read_bias(work, blocks.begin, bias);
     simt::wgmma_wait<0>();
     simt::wgmma_fence_registers(scores);
     release(barriers.keys_empty(at.stage()));
     release_queries();
-    weigh(work, blocks, blocks.begin, scores, rescale);
+    advance(work, blocks, blocks.begin, bias, scores, exponent);
+    softmax.template weigh<kKeys / 8>(0, scores);
+    softmax.template weigh<kKeys / 8>(1, scores);
+    softmax.template add<kKeys / 8>(0, scores);
+    softmax.template add<kKeys / 8>(1, scores);
     pack(scores, weights);
     for (int n = blocks.begin + 1; n < blocks.end; ++n) {
       const Cursor<S::kStages> before = at;
       at.advance();
       simt::wgmma_fence_registers(sums);
-      issue_scores(work, n, scores, at.stage());
+      issue_scores(scores, at.stage());
       simt::mbarrier_wait(barriers.values_full(before.stage()), before.parity());
+      read_bias(work, n, bias);
       issue_sums(weights, before.stage());
       if (kPingPong) ping_pong_arrive();
       simt::wgmma_wait<1>();
       simt::wgmma_fence_registers(scores);
       release(barriers.keys_empty(at.stage()));
-      weigh(work, blocks, n, scores, rescale);
-      simt::wgmma_fence_registers(scores);  // weights are computed before the wait, not behind it
+      const bool rises = advance(work, blocks, n, bias, scores, exponent);
+      softmax.template weigh<kKeys / 8>(0, scores);
+      simt::wgmma_fence_registers(scores);
+      // ptxas moves a wait to the beginning of its basic block: this branch is why half of the exponentials
+      // come before it, beside the product with the values; the others cover the packing.
+      if (rises) {
+        simt::wgmma_wait<0>();
+        simt::wgmma_fence_registers(sums);
+        softmax.rescale(exponent, sums);
+        simt::wgmma_fence_registers(sums);
+      }
       simt::wgmma_wait<0>();
       simt::wgmma_fence_registers(sums);
       release(barriers.values_empty(before.stage()));
-#pragma unroll
-      for (int i = 0; i < kDepth / 2; ++i) sums[i] *= rescale[i / 2 % 2];
+      softmax.template weigh<kKeys / 8>(1, scores);
+      softmax.template add<kKeys / 8>(0, scores);
+      softmax.template add<kKeys / 8>(1, scores);
       pack(scores, weights);
     }
     simt::mbarrier_wait(barriers.values_full(at.stage()), at.parity());
     simt::wgmma_fence_registers(sums);
     simt::wgmma_fence();
     issue_sums(weights, at.stage());
+  }
+  // Of a thread's two rows.
+  __device__ int query_of(const Work& work, int half) const {
+    return work.first + 64 * group + thread / 32 * 16 + thread % 32 / 4 + 8 * half;
+  }
+  // Whether the query has no key.
+  __device__ bool has_none(const Work& work, int half) const {
+    return lse != nullptr && row_keys(p, work.b, query_of(work, half)).none;
+  }
+  __device__ void finish(const Work& work, const bool (&none)[2]) {
     simt::wgmma_wait<0>();
     simt::wgmma_fence_registers(sums);
     release(barriers.values_empty(at.stage()));
     at.advance();
-    store(work);
+    store(work, none);
   }
 
   // The buffer of the tile before last held its results until the copy engine had read them.
@@ -246,7 +293,7 @@ class Consumer {
   }
 
   // Results go out through the queries' own rows of the buffer.
-  __device__ void store(const Work& work) {
+  __device__ void store(const Work& work, const bool (&none)[2]) {
     softmax.finish();
     const int lane = thread % 32, row = thread / 32 * 16 + lane / 4;
     const auto out = tile(0, queries.stage()) + 64 * group * kBoxColumns;
@@ -260,11 +307,10 @@ class Consumer {
         *reinterpret_cast<uint32_t*>(&out[to + 2 * (lane % 4)]) =
             simt::pack_bf16(sums[4 * j + 2 * half] * share, sums[4 * j + 2 * half + 1] * share);
       }
-      const int query = work.first + 64 * group + row + 8 * half;
+      const int query = query_of(work, half);
       if (lse != nullptr && lane % 4 == 0 && query < p.queries)
         lse[(static_cast<int64_t>(work.b) * p.heads + work.head) * p.queries + query] =
-            row_keys(p, work.b, query).none ? kMaskedScore
-                                            : softmax.log_sum(half, p.scale * kLog2E);
+            none[half] ? kMaskedScore : softmax.log_sum(half);
     }
     simt::fence_async_shared();
     simt::named_barrier_sync(2 + group, kGroup);

@@ -3,8 +3,8 @@
 // rows and 8 n columns is n fragments; fragment j of a thread holds
 //   s[4j], s[4j+1]    row r,     columns 8j + 2c, 8j + 2c + 1       r = lane / 4, c = lane % 4
 //   s[4j+2], s[4j+3]  row r + 8, the same columns
-// Accumulators begin as bias / scale, so that scores are scale * s; exp2 takes s * (scale *
-// log2(e)).
+// Accumulators begin as bias / scale, or it is added to them, so that scores are scale * s; exp2 takes
+// s * (scale * log2(e)).
 
 #include <cmath>
 
@@ -75,7 +75,26 @@ struct BiasDiagonals {
       before = here;
     }
   }
+  /// What fill() loads, for add_bias(): `bias` is of kFragments + 1 pairs.
+  template <int kPairs>
+  __device__ void read(float2 (&bias)[kPairs], int e) const {
+    const int at = (e >> 1) + (e & 1) * (stride(reach, rows, columns) / 2);
+#pragma unroll
+    for (int j = 0; j < kPairs; ++j) bias[j] = pairs[at + 4 * (j - 1)];
+  }
 };
+
+/// s += bias, as BiasDiagonals::read() has it.
+template <int kFragments>
+__device__ void add_bias(const float2 (&bias)[kFragments + 1], float (&s)[4 * kFragments]) {
+#pragma unroll
+  for (int j = 0; j < kFragments; ++j) {
+    s[4 * j] += bias[j + 1].x;
+    s[4 * j + 1] += bias[j + 1].y;
+    s[4 * j + 2] += bias[j].x;
+    s[4 * j + 3] += bias[j].y;
+  }
+}
 
 inline constexpr float kMinusInfinity = -INFINITY;
 inline constexpr float kLog2E = 1.44269504088896340736F, kLn2 = 0.69314718055994530942F;
@@ -128,36 +147,73 @@ __device__ MaskBits mask_of(const Problem& p, int b, int query, int key) {
   return mask;
 }
 
-/// The running softmax of a thread's two rows.
+/// The running softmax of a thread's two rows. Weights are exp2(scale * s - shift), where shift is a scaled
+/// score that no later one of the row exceeds by more than kSlack: sums are rescaled only when one
+/// does. Weights are at most 2^kSlack, as precise as those below 1 in bfloat16 and in float32.
 struct RunningSoftmax {
-  float largest[2] = {kMinusInfinity, kMinusInfinity};
+  static constexpr float kNone =
+      -3e38F;  // before the first score: finite, -infinity less it is no NaN
+  static constexpr float kSlack = 8;
+  float shift[2] = {kNone, kNone};
   float total[2] = {0, 0};  // of this thread's columns
 
-  /// s = exp2(scale * (s - largest so far)), scale > 0; rescale: what sums over earlier columns are to
-  /// be multiplied with.
+  /// s = scale * s - shift, scale > 0. Whether a row of the warp has a new shift; `exponent` is the old one
+  /// less the new, and rescale() is due before add().
   template <int kFragments>
-  __device__ void update(float (&s)[4 * kFragments], float scale, float (&rescale)[2]) {
+  __device__ bool advance(float (&s)[4 * kFragments], float scale, float (&exponent)[2]) {
+    float here[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float here = largest[half];
+      here[half] = fmaxf(s[2 * half], s[2 * half + 1]);
 #pragma unroll
-      for (int j = 0; j < kFragments; ++j)
-        here = fmaxf(here, fmaxf(s[4 * j + 2 * half], s[4 * j + 2 * half + 1]));
-      here = fmaxf(here, __shfl_xor_sync(0xffffffffU, here, 1));
-      here = fmaxf(here, __shfl_xor_sync(0xffffffffU, here, 2));
-      const float shift = here == kMinusInfinity ? 0.0F : here * scale;
-      rescale[half] = simt::exp2_approx(fmaf(largest[half], scale, -shift));
-      largest[half] = here;
-      float sum = 0;
-#pragma unroll
-      for (int j = 0; j < kFragments; ++j)
-#pragma unroll
-        for (int i = 2 * half; i < 2 * half + 2; ++i) {
-          s[4 * j + i] = simt::exp2_approx(fmaf(s[4 * j + i], scale, -shift));
-          sum += s[4 * j + i];
-        }
-      total[half] = total[half] * rescale[half] + sum;
+      for (int j = 1; j < kFragments; ++j)
+        here[half] = fmaxf(here[half], fmaxf(s[4 * j + 2 * half], s[4 * j + 2 * half + 1]));
     }
+    bool grows = false;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      here[half] = fmaxf(here[half], __shfl_xor_sync(0xffffffffU, here[half], 1));
+      here[half] = fmaxf(here[half], __shfl_xor_sync(0xffffffffU, here[half], 2));
+      const bool mine = fmaf(here[half], scale, -shift[half]) > kSlack;
+      const float next = mine ? here[half] * scale : shift[half];
+      exponent[half] = shift[half] - next;
+      shift[half] = next;
+      grows = grows || mine;
+#pragma unroll
+      for (int j = 0; j < kFragments; ++j)
+#pragma unroll
+        for (int i = 2 * half; i < 2 * half + 2; ++i)
+          s[4 * j + i] = fmaf(s[4 * j + i], scale, -next);
+    }
+    return __any_sync(0xffffffffU, grows ? 1 : 0) != 0;
+  }
+  /// s = exp2(s) in row `half`.
+  template <int kFragments>
+  __device__ static void weigh(int half, float (&s)[4 * kFragments]) {
+#pragma unroll
+    for (int j = 0; j < kFragments; ++j)
+#pragma unroll
+      for (int i = 2 * half; i < 2 * half + 2; ++i) s[4 * j + i] = simt::exp2_approx(s[4 * j + i]);
+  }
+  /// Adds the weights of row `half` to its total.
+  template <int kFragments>
+  __device__ void add(int half, const float (&weights)[4 * kFragments]) {
+    float sum = 0;
+#pragma unroll
+    for (int j = 0; j < kFragments; ++j) {
+      sum += weights[4 * j + 2 * half];
+      sum += weights[4 * j + 2 * half + 1];
+    }
+    total[half] += sum;
+  }
+  /// Brings sums over earlier columns, in the order of fragments, and totals to the new shift.
+  template <int kCount>
+  __device__ void rescale(const float (&exponent)[2], float (&sums)[kCount]) {
+    const float factor[2] = {simt::exp2_approx(exponent[0]), simt::exp2_approx(exponent[1])};
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) sums[i] *= factor[i / 2 % 2];
+    total[0] *= factor[0];
+    total[1] *= factor[1];
   }
   /// Sums `total` over the four threads of a row.
   __device__ void finish() {
@@ -168,9 +224,7 @@ struct RunningSoftmax {
     }
   }
   /// log(sum of exp(scores)) of row `half`.
-  __device__ float log_sum(int half, float scale) const {
-    return (fmaf(largest[half], scale, log2f(total[half]))) * kLn2;
-  }
+  __device__ float log_sum(int half) const { return (shift[half] + log2f(total[half])) * kLn2; }
   /// What the sums of row `half` become weights' averages with; NaN stays NaN.
   __device__ float share(int half) const { return total[half] == 0 ? 0.0F : 1.0F / total[half]; }
 };
