@@ -151,8 +151,7 @@ __device__ MaskBits mask_of(const Problem& p, int b, int query, int key) {
 /// score that no later one of the row exceeds by more than kSlack: sums are rescaled only when one
 /// does. Weights are at most 2^kSlack, as precise as those below 1 in bfloat16 and in float32.
 struct RunningSoftmax {
-  static constexpr float kNone =
-      -3e38F;  // before the first score: finite, -infinity less it is no NaN
+  static constexpr float kNone = -3e38F;  // without a score; -infinity less it is no NaN
   static constexpr float kSlack = 8;
   float shift[2] = {kNone, kNone};
   float total[2] = {0, 0};  // of this thread's columns
