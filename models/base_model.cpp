@@ -176,7 +176,8 @@ LossOutput BaseModel::loss_of(const TargetOutput& of, const HostArrays& batch, R
       {.label_smoothing = options_.label_smoothing,
        .z_loss = options_.z_loss,
        .logit_scale = logits.logit_scale,
-       .tied = logits.tied});
+       .tied = logits.tied,
+       .is_total = true});
   // The metrics may outlive the model.
   LossOutput output{
       result.loss,

@@ -6,6 +6,7 @@
 //                   kv_segments? [b, k], prefix? [b, k]  ->  out [b, q, h*d], lse? [b, h, q]
 //   attention       also takes ranges? (ranges.h), the mask in the form that the GPU's kernels read
 //   attention_grad  the same eight, out, lse, dout [b, q, h*d]  ->  dq, dk, dv, dtable?
+//                   (dtable may be added to what is there: `&` in runtime/op/ops.def)
 //
 //   score[q, k] = scale * <q, k> + table[h, bucket(position of k - position of q)]
 //   p = softmax of score over the allowed keys;  out = sum over k of p * keep[b, h, k] * v

@@ -78,6 +78,7 @@ class CrossEntropy {
   int64_t blocks_ = 0;
   float *loss_ = nullptr, *z_loss_ = nullptr, *correct_ = nullptr;
   float *log_probability_ = nullptr, *dw_ = nullptr;  // may be null
+  const void* dw_addend_ = nullptr;                   // what dw is added to; null: nothing
   T* dx_ = nullptr;                                   // may be null
   LossRule rule_;
   float scale_;
@@ -114,7 +115,7 @@ CrossEntropy<T>::CrossEntropy(Views in, Views out, const Attrs& attrs, Stream st
   QT_ASSERT(in.size() >= 4 && out.size() == 6);
   const char* op = "cross_entropy";
   expect_shape(in[3].elements() == tokens_, op, "...e, ev, ..., ...");
-  if (in.size() > 4) {
+  if (in.size() == 5) {
     blocks_ = in[4].size(-2);
     expect_shape(in[4].elements() * static_cast<int64_t>(sizeof(float)) ==
                      tokens_ * blocks_ * static_cast<int64_t>(sizeof(BlockStatistics)),
@@ -130,6 +131,7 @@ CrossEntropy<T>::CrossEntropy(Views in, Views out, const Attrs& attrs, Stream st
   log_probability_ = optional_elements<float>(out[3], op, "log_probability");
   dx_ = optional_elements<T>(out[4], op, "dx");
   dw_ = optional_elements<float>(out[5], op, "dw");
+  dw_addend_ = addend_of(in, 4, 5);
   rule_ = rule_of(attrs, all_columns_);
 }
 
@@ -142,8 +144,9 @@ void CrossEntropy<T>::run(int64_t most_tokens) {
     chunk(first, std::min(each, tokens_ - first), logits.template data<T>(),
           losses.template data<TokenLoss>());
   // Without a vocabulary nothing was computed, and no sum is: every token is then a fault or idle.
-  if (tokens_ == 0) {
-    if (dw_ != nullptr) fill_gpu(View::of(dw_, std::array{width_ * vocabulary_}), 0, stream_);
+  if (tokens_ == 0 && dw_ != nullptr) {
+    const View dw = View::of(dw_, std::array{width_ * vocabulary_});
+    if (!put_addend(dw_addend_, dw)) fill_gpu(dw, 0, stream_);
   }
   simt::launch(sum_losses,
                {.grid = 1, .block = kSumThreads, .shared = 32 * sizeof(double), .stream = stream_},
@@ -245,7 +248,7 @@ void CrossEntropy<T>::products(int64_t first, int64_t tokens, const T* gradient)
                .c_type = DType::f32,
                .a_transposed = true,
                .alpha = scale_,
-               .addend = first == 0 ? nullptr : dw_,
+               .addend = first == 0 ? dw_addend_ : dw_,
                .lda = stride_};
   if (!is_transposed_) {
     std::swap(g.m, g.n);

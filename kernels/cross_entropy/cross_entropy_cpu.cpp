@@ -5,6 +5,7 @@
 #include <numeric>
 #include <vector>
 
+#include "kernels/cpu/addend.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
@@ -97,6 +98,7 @@ class CrossEntropy {
   const int32_t* targets_;
   float *loss_ = nullptr, *z_loss_ = nullptr, *correct_ = nullptr;
   float *log_probability_ = nullptr, *dx_ = nullptr, *dw_ = nullptr;  // may be null
+  float dw_beta_ = 0;                                                 // of what is in dw
   cross_entropy::LossRule rule_{cross_entropy::LossFactors(), 0};
   double scale_;
   Sums sums_;
@@ -128,7 +130,7 @@ CrossEntropy::CrossEntropy(Views in, Views out, const Attrs& attrs, bool is_tran
     : CrossEntropy(in, attrs, is_transposed) {
   QT_ASSERT(in.size() >= 4 && out.size() == 6);
   cpu::expect_shape(in[3].elements() == tokens_, "cross_entropy", "...e, ev, ..., ...");
-  if (in.size() > 4) {
+  if (in.size() == 5) {
     statistics_ = cpu::f32(in[4], "cross_entropy", "statistics");
     blocks_ = in[4].size(-2);
   }
@@ -140,6 +142,7 @@ CrossEntropy::CrossEntropy(Views in, Views out, const Attrs& attrs, bool is_tran
   log_probability_ = optional_f32(out[3], "log_probability");
   dx_ = optional_f32(out[4], "dx");
   dw_ = optional_f32(out[5], "dw");
+  dw_beta_ = cpu::copy_addend(in, 4, out, 5);
   rule_ = {attrs, all_columns_};
 }
 
@@ -169,7 +172,8 @@ void CrossEntropy::run() {
   for (int64_t t = 0; t < tokens_; ++t) (weights_[t] != 0 ? weighted : others).push_back(t);
   if (dx_ != nullptr) std::fill(dx_, dx_ + tokens_ * width_, 0.0F);
   if (log_probability_ != nullptr) std::fill_n(log_probability_, tokens_, 0.0F);
-  if (dw_ != nullptr && weighted.empty()) std::fill(dw_, dw_ + width_ * vocabulary_, 0.0F);
+  if (dw_ != nullptr && weighted.empty() && dw_beta_ == 0)
+    std::fill(dw_, dw_ + width_ * vocabulary_, 0.0F);
   const bool has_gradient = dx_ != nullptr || dw_ != nullptr;
   if (log_probability_ == nullptr) others.clear();
   for (const auto* list : {&weighted, &others})
@@ -375,7 +379,7 @@ void CrossEntropy::gradient_of(const Chunk& chunk, const Block& block,
                .beta = is_first ? 0.0F : 1.0F},
               block.logits, block.columns, w_ + offset, stride, dx, width_);
   if (dw_ == nullptr) return;
-  const float beta = chunk.is_first ? 0.0F : 1.0F;
+  const float beta = chunk.is_first ? dw_beta_ : 1.0F;
   if (is_transposed_)
     cpu::gemm({.m = block.columns,
                .n = width_,

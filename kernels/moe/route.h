@@ -19,7 +19,7 @@
 //                                     gates, tokens that count, slots of all buffers (for metrics)
 //    10 load      [x]        float32  choices served by each expert
 //   route_grad  x, w, logits, experts, gates, dgates [b, l, k]?, dauxiliary?, dz_loss?
-//               ->  dx [b, l, e], dw [e, x], dbias [x]?
+//               ->  dx [b, l, e], dw [e, x], dbias [x]?    the last two may be added to what is there (`&` in ops.def)
 //
 // w and bias are float32, and logits, probabilities and losses are computed in float32 whatever x is.
 // Tokens are numbered row by row of x. Consecutive `group_size` tokens make a group; the block holds

@@ -114,7 +114,8 @@ void route_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
       simt::launch(logits_kernel<T>, moe::over(32 * r.tokens(), stream), r, from,
                    elements<T>(x, op, "x"), dlogits.data<float>());
     });
-  moe::router_gradients(x, w, attrs, dlogits.data<float>(), out[0], out[1], dbias, stream);
+  moe::router_gradients(x, w, attrs, dlogits.data<float>(), out[0], out[1], addend_of(in, 8, 1),
+                        dbias, addend_of(in, 8, 2), stream);
 }
 
 }  // namespace quintet::QT_GPU

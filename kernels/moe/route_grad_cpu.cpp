@@ -1,5 +1,6 @@
 #include <vector>
 
+#include "kernels/cpu/addend.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
@@ -83,12 +84,16 @@ void route_grad_cpu(Views in, Views out, const Attrs& attrs, Stream) {
   cpu::gemm({.m = r.real_tokens(), .n = r.embed, .k = r.experts, .transpose_b = true}, dlogits,
             r.experts, w, r.experts, dx, r.embed);
   cpu::times_jitter(in[0], attrs, dx);
-  cpu::gemm({.m = r.embed, .n = r.experts, .k = r.real_tokens(), .transpose_a = true},
+  cpu::gemm({.m = r.embed,
+             .n = r.experts,
+             .k = r.real_tokens(),
+             .transpose_a = true,
+             .beta = cpu::copy_addend(in, 8, out, 1)},
             cpu::jittered(in[0], attrs), r.embed, dlogits, r.experts, cpu::f32(out[1], op, "dw"),
             r.experts);
   if (!has_bias) return;
   float* dbias = cpu::f32(out[2], op, "dbias");
-  std::fill_n(dbias, r.experts, 0.0F);
+  if (cpu::copy_addend(in, 8, out, 2) == 0) std::fill_n(dbias, r.experts, 0.0F);
   for (int64_t t = 0; t < r.real_tokens(); ++t)
     for (int64_t e = 0; e < r.experts; ++e) dbias[e] += dlogits[t * r.experts + e];
 }

@@ -60,12 +60,13 @@ __global__ void __launch_bounds__(kBlockThreads)
     }
   });
 }
-/// The sums of kParts blocks of columns.
+/// The sums of kParts blocks of columns, and of `addend`: null, x or another.
 __global__ void __launch_bounds__(kBlockThreads)
-    join_kernel(const float* parts, float* x, int64_t rows, int64_t columns) {
+    join_kernel(const float* parts, const float* addend, float* x, int64_t rows, int64_t columns) {
   for_units<1>(rows * columns, false, [&](int64_t i, auto) {
     const float* from = parts + i / columns * kParts * columns + i % columns;
-    x[i] = from[0] + (from[columns] + from[2 * columns]);
+    const float sum = from[0] + (from[columns] + from[2 * columns]);
+    x[i] = addend == nullptr ? sum : addend[i] + sum;
   });
 }
 
@@ -118,8 +119,8 @@ void product(const View& x, const View& w, const Attrs& attrs, float* logits, St
                         .b = parts.data<bf16>(),
                         .c = products.data<float>(),
                         .type = DType::bf16});
-    simt::launch(join_kernel, over(tokens * experts, stream), products.data<float>(), logits,
-                 tokens, experts);
+    simt::launch(join_kernel, over(tokens * experts, stream), products.data<float>(), nullptr,
+                 logits, tokens, experts);
     return;
   }
   const Float32 from(x, jitter, stream);
@@ -127,8 +128,9 @@ void product(const View& x, const View& w, const Attrs& attrs, float* logits, St
              {.m = tokens, .n = experts, .k = embed, .a = from.data, .b = weights, .c = logits});
 }
 
-/// The sums of columns.
-void bias_gradient(const float* dlogits, int64_t tokens, const View& dbias, Stream stream) {
+/// The sums of columns, and of `addend`.
+void bias_gradient(const float* dlogits, int64_t tokens, const View& dbias, const void* addend,
+                   Stream stream) {
   const simt::Scratch ones(tokens * 4, stream);
   const int64_t sizes[] = {tokens};
   if (tokens > 0) fill_gpu(View::of(ones.data<float>(), sizes), 1, stream);
@@ -137,12 +139,13 @@ void bias_gradient(const float* dlogits, int64_t tokens, const View& dbias, Stre
                       .k = tokens,
                       .a = ones.data<float>(),
                       .b = dlogits,
-                      .c = dbias.pointer});
+                      .c = dbias.pointer,
+                      .addend = addend});
 }
 
-/// dlogits w^T and x^T dlogits
+/// dlogits w^T and x^T dlogits + dw_addend
 void product_gradients(const View& x, const View& w, const Attrs& attrs, const float* dlogits,
-                       const View& dx, const View& dw, Stream stream) {
+                       const View& dx, const View& dw, const void* dw_addend, Stream stream) {
   const int64_t tokens = x.rows(), embed = x.depth(), experts = w.depth();
   const Jitter jitter(x, attrs);
   const float* weights = elements<float>(w, "route", "w");
@@ -171,7 +174,7 @@ void product_gradients(const View& x, const View& w, const Attrs& attrs, const f
                         .type = DType::bf16,
                         .a_transposed = true});
     simt::launch(join_kernel, over(embed * experts, stream), products.data<float>(),
-                 dw.data<float>(), embed, experts);
+                 static_cast<const float*>(dw_addend), dw.data<float>(), embed, experts);
     return;
   }
   const Float32 from(x, jitter, stream);
@@ -181,7 +184,8 @@ void product_gradients(const View& x, const View& w, const Attrs& attrs, const f
                       .a = from.data,
                       .b = dlogits,
                       .c = dw.pointer,
-                      .a_transposed = true});
+                      .a_transposed = true,
+                      .addend = dw_addend});
   const simt::Scratch workspace(is_bf16(dx) ? dx.elements() * 4 : 0, stream);
   float* dx_float = is_bf16(dx) ? workspace.data<float>() : dx.data<float>();
   simt::gemm(stream, {.m = tokens,
@@ -211,9 +215,10 @@ void router_product(const View& x, const View& w, const View& bias, const Attrs&
 }
 
 void router_gradients(const View& x, const View& w, const Attrs& attrs, const float* dlogits,
-                      const View& dx, const View& dw, const View& dbias, Stream stream) {
-  product_gradients(x, w, attrs, dlogits, dx, dw, stream);
-  if (!dbias.absent()) bias_gradient(dlogits, x.rows(), dbias, stream);
+                      const View& dx, const View& dw, const void* dw_addend, const View& dbias,
+                      const void* dbias_addend, Stream stream) {
+  product_gradients(x, w, attrs, dlogits, dx, dw, dw_addend, stream);
+  if (!dbias.absent()) bias_gradient(dlogits, x.rows(), dbias, dbias_addend, stream);
 }
 
 }  // namespace quintet::QT_GPU::moe

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <optional>
 
+#include "kernels/cpu/addend.h"
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/scratch.h"
@@ -115,7 +116,8 @@ struct NormGrad {
   const float *x, *scale, *dout;
   const float* dx_new = nullptr;  // added to dx, if any
   float *dx, *dscale;
-  float* dy = nullptr;  // dropout(dx), if there is dropout
+  float dscale_beta = 0;  // of what is in dscale
+  float* dy = nullptr;    // dropout(dx), if there is dropout
   std::optional<cpu::RowDropout> dropout{};
 };
 
@@ -141,8 +143,9 @@ void norm_grad(const NormGrad& a, int64_t rows, int64_t depth, double eps) {
         }
       });
   for (int64_t i = 0; i < depth; ++i) {
-    a.dscale[i] = 0;
-    for (int part = 0; part < parts; ++part) a.dscale[i] += sums[part * stride + i];
+    float total = 0;
+    for (int part = 0; part < parts; ++part) total += sums[part * stride + i];
+    a.dscale[i] = a.dscale_beta == 0 ? total : a.dscale[i] + total;
   }
 }
 
@@ -177,7 +180,8 @@ void rms_norm_grad_cpu(Views in, Views out, const Attrs& attrs, Stream) {
              .scale = cpu::f32(in[1], op, "scale"),
              .dout = cpu::f32(in[2], op, "dy"),
              .dx = cpu::f32(out[0], op, "dx"),
-             .dscale = cpu::f32(out[1], op, "dscale")},
+             .dscale = cpu::f32(out[1], op, "dscale"),
+             .dscale_beta = cpu::copy_addend(in, 3, out, 1)},
             in[0].rows(), depth, attrs.get_or<double>("eps", 1e-6));
 }
 
@@ -235,6 +239,7 @@ void add_rms_norm_grad_cpu(Views in, Views out, const Attrs& attrs, Stream) {
              .dx_new = cpu::f32(in[3], op, "dx_new"),
              .dx = cpu::f32(out[0], op, "dx"),
              .dscale = cpu::f32(out[2], op, "dscale"),
+             .dscale_beta = cpu::copy_addend(in, 4, out, 2),
              .dy = dropout ? cpu::f32(out[1], op, "dy") : nullptr,
              .dropout = std::move(dropout)},
             in[0].rows(), depth, attrs.get_or<double>("eps", 1e-6));

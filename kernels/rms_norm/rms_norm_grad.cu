@@ -264,10 +264,10 @@ __global__ void __launch_bounds__(kBlockThreads)
 // A block of the sum over partials: 32 columns, 32 threads each.
 constexpr int kSumColumns = 32, kSumThreads = 32;
 
-/// dscale[c] = sum of partials[., c]: each of a column's threads adds every 32nd part, then those
-/// sums are added in order.
+/// dscale[c] = addend[c] (null: 0) + sum of partials[., c]: each of a column's threads adds every 32nd
+/// part, then those sums are added in order.
 __global__ void __launch_bounds__(kSumColumns* kSumThreads)
-    sum_partials(const float* partials, int parts, int depth, float* dscale) {
+    sum_partials(const float* partials, int parts, int depth, const float* addend, float* dscale) {
   auto workspace = simt::shared<float>(0, kSumColumns * kSumThreads);
   const int lane = static_cast<int>(threadIdx.x) % kSumColumns;
   const int part = static_cast<int>(threadIdx.x) / kSumColumns;
@@ -284,32 +284,34 @@ __global__ void __launch_bounds__(kSumColumns* kSumThreads)
   float total = 0;
 #pragma unroll
   for (int p = 0; p < kSumThreads; ++p) total += workspace[p * kSumColumns + lane];
-  dscale[column] = total;
+  dscale[column] = addend == nullptr ? total : addend[column] + total;
 }
 
 }  // namespace
 
-void sum_partials_gpu(const float* partials, int64_t parts, int32_t depth, float* sums,
-                      Stream stream) {
+void sum_partials_gpu(const float* partials, int64_t parts, int32_t depth, const void* addend,
+                      float* sums, Stream stream) {
   simt::launch(sum_partials,
                {.grid = static_cast<unsigned>((depth + kSumColumns - 1) / kSumColumns),
                 .block = kSumColumns * kSumThreads,
                 .shared = kSumColumns * kSumThreads * sizeof(float),
                 .stream = stream,
                 .early = true},
-               partials, static_cast<int>(parts), static_cast<int>(depth), sums);
+               partials, static_cast<int>(parts), static_cast<int>(depth),
+               static_cast<const float*>(addend), sums);
 }
 
 namespace {
 
 template <typename T, bool kResidual>
-void launch_norm_grad(NormGradArgs<T> a, float* dscale, bool vector, Stream stream) {
+void launch_norm_grad(NormGradArgs<T> a, const void* addend, float* dscale, bool vector,
+                      Stream stream) {
   const int64_t multiprocessors = simt::device().multiprocessors;
   const auto with_partials = [&](int64_t blocks, const auto& launch) {
     const simt::Scratch partials(blocks * a.depth * static_cast<int64_t>(sizeof(float)), stream);
     a.partials = partials.data<float>();
     launch(static_cast<unsigned>(blocks));
-    sum_partials_gpu(a.partials, blocks, a.depth, dscale, stream);
+    sum_partials_gpu(a.partials, blocks, a.depth, addend, dscale, stream);
   };
   const auto run = [&]<typename S>(S) {
     with_partials(std::clamp<int64_t>((a.rows + S::kRows - 1) / S::kRows, 1,
@@ -362,7 +364,7 @@ void rms_norm_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
                       .rows = in[0].rows(),
                       .depth = checked_depth(depth),
                       .eps = static_cast<float>(attrs.get_or<double>("eps", 1e-6))};
-    launch_norm_grad<T, false>(a, elements<float>(out[1], op, "dscale"),
+    launch_norm_grad<T, false>(a, addend_of(in, 3, 1), elements<float>(out[1], op, "dscale"),
                                are_aligned({a.x, a.scale, a.dout, a.dx}), stream);
   });
 }
@@ -390,7 +392,7 @@ void add_rms_norm_grad_gpu(Views in, Views out, const Attrs& attrs, Stream strea
     const StoredDropoutMask made = has_dropout ? make_mask(op, in[0], attrs, stream)
                                                : StoredDropoutMask{simt::Scratch(0, stream), {}};
     a.mask = made.mask;
-    launch_norm_grad<T, true>(a, elements<float>(out[2], op, "dscale"),
+    launch_norm_grad<T, true>(a, addend_of(in, 4, 2), elements<float>(out[2], op, "dscale"),
                               are_aligned({a.x, a.scale, a.dout, a.dx_new, a.dx, a.dy}), stream);
   });
 }

@@ -189,7 +189,7 @@ void rms_norm_grad_apply_gpu(Views in, Views out, const Attrs& attrs, Stream str
           norm_grad_apply_kernel<T, kLane>,
           {.grid = static_cast<unsigned>(blocks), .block = kBlockThreads, .stream = stream}, a);
     });
-    sum_partials_gpu(a.partials, blocks, a.depth,
+    sum_partials_gpu(a.partials, blocks, a.depth, nullptr,
                      elements<float>(out[1], "rms_norm_grad", "dscale"), stream);
   });
 }

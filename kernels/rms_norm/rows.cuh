@@ -57,8 +57,9 @@ QT_DEVICE float row_sum(float v, simt::Shared<float> workspace) {
     return block_sum(v, workspace);
 }
 
-/// sums [depth] of the rows of partials [parts, depth], in an order that depends on `parts` alone.
-void sum_partials_gpu(const float* partials, int64_t parts, int32_t depth, float* sums,
-                      Stream stream);
+/// sums [depth] of the rows of partials [parts, depth], in an order that depends on `parts` alone, added to
+/// `addend` [depth], float32 and perhaps `sums` itself; null: nothing.
+void sum_partials_gpu(const float* partials, int64_t parts, int32_t depth, const void* addend,
+                      float* sums, Stream stream);
 
 }  // namespace quintet::QT_GPU

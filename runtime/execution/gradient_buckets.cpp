@@ -60,8 +60,7 @@ void grow(const View& sum, const View& x) {
 }  // namespace
 
 void GradientBuckets::add(const Tensor& leaf, Tensor grad, int64_t to_come) {
-  const auto before = std::find_if(unfinished_.begin(), unfinished_.end(),
-                                   [&](const Waiting& w) { return w.leaf.id() == leaf.id(); });
+  const auto before = unfinished_of(leaf);
   if (before != unfinished_.end()) {
     Tensor sum = std::move(before->grad);
     unfinished_.erase(before);
@@ -75,6 +74,30 @@ void GradientBuckets::add(const Tensor& leaf, Tensor grad, int64_t to_come) {
     unfinished_.push_back({leaf, std::move(grad)});
   else
     place(leaf, std::move(grad));
+}
+
+std::vector<GradientBuckets::Waiting>::iterator GradientBuckets::unfinished_of(const Tensor& leaf) {
+  return std::ranges::find_if(unfinished_,
+                              [&](const Waiting& w) { return w.leaf.id() == leaf.id(); });
+}
+
+Tensor GradientBuckets::take_sum(const Tensor& leaf) {
+  Tensor sum;
+  if (const auto waiting = unfinished_of(leaf); waiting != unfinished_.end()) {
+    sum = std::move(waiting->grad);
+    unfinished_.erase(waiting);
+  } else {
+    sum = leaf.grad();
+    leaf.set_grad({});
+  }
+  return sum;
+}
+
+void GradientBuckets::return_sum(const Tensor& leaf, Tensor sum) {
+  if (sum.layout() == leaf.layout())
+    leaf.set_grad(std::move(sum));
+  else
+    unfinished_.push_back({leaf, std::move(sum)});
 }
 
 void GradientBuckets::place(const Tensor& leaf, Tensor grad) {

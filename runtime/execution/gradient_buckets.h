@@ -34,6 +34,10 @@ class GradientBuckets {
   /// are `to_come` in this pass, and in the other passes, they are summed where they are, so that one
   /// collective takes their sum.
   void add(const Tensor& leaf, Tensor grad, int64_t to_come);
+  /// What the leaf has been given and no collective takes yet, for an op that adds its gradient to it, in whatever layout;
+  /// absent: nothing. Who has not added gives it back.
+  Tensor take_sum(const Tensor& leaf);
+  void return_sum(const Tensor& leaf, Tensor sum);
   /// A region that was computed again is through: its gradients travel while the next one runs, those of
   /// the one before have arrived. Who computes layers again has little memory.
   void end_region();
@@ -62,6 +66,7 @@ class GradientBuckets {
     DType dtype;  // of the gradients, whatever they travel as
   };
 
+  std::vector<Waiting>::iterator unfinished_of(const Tensor& leaf);
   void place(const Tensor& leaf, Tensor grad);
   bool joins(const Bucket& bucket, const Tensor& leaf, const Tensor& grad) const;
   void send(Bucket& bucket);

@@ -165,17 +165,17 @@ class Backward {
     if (tasks_.size() > kMostDeferred) compute_first();
     return true;
   }
-  /// What other nodes and, on one rank, earlier passes have given `x`, for an op that adds to it; who has not returns it.
-  Tensor take_sum(const Tensor& x) {
-    if (!x.needs_grad()) return {};
-    if (!is_leaf(x)) return pending_.take_as_is(x);
-    if (has_ranks()) return {};  // sums over them wait in the buckets, or travel
-    Tensor sum = x.grad();
-    x.set_grad({});
-    return sum;
-  }
-  void return_sum(const Tensor& x, Tensor sum) {
-    is_leaf(x) ? x.set_grad(std::move(sum)) : pending_.add(x, std::move(sum));
+  /// gradients()
+  Tensors adding(const Tensors& of, const Op& op, const Tensors& inputs, const Attrs& attrs,
+                 const OutputMask& make) {
+    Tensors sums(op.rule.outputs.size());
+    for (size_t i = 0; i < of.size(); ++i)
+      if (op.rule.outputs[i].adds && of[i].needs_grad())
+        sums[i] = is_leaf(of[i]) ? buckets_.take_sum(of[i]) : pending_.take_as_is(of[i]);
+    Tensors grads = call_adding(op, inputs, attrs, make, sums);
+    for (size_t i = 0; i < of.size(); ++i)
+      if (sums[i]) return_sum(of[i], std::move(sums[i]));  // of another layout or dtype
+    return grads;
   }
   void compute_deferred() {
     while (!tasks_.empty()) compute_first();
@@ -186,6 +186,9 @@ class Backward {
   }
 
  private:
+  void return_sum(const Tensor& x, Tensor sum) {
+    is_leaf(x) ? buckets_.return_sum(x, std::move(sum)) : pending_.add(x, std::move(sum));
+  }
   static bool has_ranks() {
     const Sharding* const sharding = ExecutionContext::current().sharding;
     return sharding != nullptr && sharding->ranks() != nullptr;
@@ -202,7 +205,7 @@ class Backward {
     const Task task = std::move(tasks_.front());
     tasks_.pop_front();
     const Tape::Recording paused(nullptr);
-    Tensor grad = call(*task.op, task.inputs, task.attrs)[0];
+    Tensor grad = adding({task.parameter}, *task.op, task.inputs, task.attrs, {})[0];
     end(task.parameter);
     add(task.parameter, std::move(grad));
   }
@@ -238,6 +241,7 @@ void Tape::backward(const Tensors& results, const Tensors& grads) {
 
 Tensors Tape::backward(const Tensors& results, const Tensors& grads, GradientBuckets& buckets,
                        const Tensors& inputs) {
+  QT_ASSERT(buckets_ == nullptr || buckets_ == &buckets);
   reshards_.end_recording();
   Backward running(*this, inputs, buckets);
   ExecutionContext context = ExecutionContext::current();
@@ -290,14 +294,8 @@ Tensors Tape::backward(const Tensors& results, const Tensors& grads, GradientBuc
 Tensors gradients(const Tensors& of, const Op& op, const Tensors& inputs, const Attrs& attrs,
                   const OutputMask& make) {
   Backward* const backward = ExecutionContext::current().backward;
-  if (backward == nullptr) return call(op, inputs, attrs, make);
-  Tensors sums(op.rule.outputs.size());
-  for (size_t i = 0; i < of.size(); ++i)
-    if (op.rule.outputs[i].adds) sums[i] = backward->take_sum(of[i]);
-  Tensors grads = call_adding(op, inputs, attrs, make, sums);
-  for (size_t i = 0; i < of.size(); ++i)
-    if (sums[i]) backward->return_sum(of[i], std::move(sums[i]));  // of another layout or dtype
-  return grads;
+  return backward == nullptr ? call(op, inputs, attrs, make)
+                             : backward->adding(of, op, inputs, attrs, make);
 }
 
 Tensor take_gradient(const Tensor& x) {

@@ -54,7 +54,14 @@ class Tape {
   /// Ops of this thread append themselves to a tape during its lifetime (nullptr: to none).
   using Recording = ContextMember<&ExecutionContext::tape>;
 
+  Tape() = default;
+  /// backward() with these buckets follows: an op that makes a leaf's gradient already as it runs forward adds to what
+  /// they have.
+  explicit Tape(GradientBuckets& buckets) : buckets_(&buckets) {}
+
   void record(Node node) { nodes_.push_back(std::move(node)); }
+  /// Those; nullptr: unknown.
+  GradientBuckets* buckets() const { return buckets_; }
 
   /// Runs every gradient once and empties the tape. Leaves that need a gradient get it added to grad(), which is undefined
   /// after an exception. `loss`: a scalar. Throws Bug if it is not the result of a recorded op.
@@ -77,12 +84,14 @@ class Tape {
   Tensors backward(const Tensors& results, const Tensors& grads, GradientBuckets& buckets,
                    const Tensors& inputs = {});
 
+  GradientBuckets* buckets_ = nullptr;
   std::vector<Node> nodes_;
   ReshardCache reshards_;
 };
 
 /// For gradients: results of `op`, of which result i is the gradient of of[i]. Where its rule lets it add, it is
-/// added, as it is computed, to what other nodes and, on one rank, earlier passes have given that tensor.
+/// added, as it is computed, to what other nodes and earlier passes have given that tensor, unless ranks have summed
+/// that already.
 Tensors gradients(const Tensors& of, const Op& op, const Tensors& inputs, const Attrs& attrs = {},
                   const OutputMask& make = {});
 /// For gradients: what other nodes have given `x`, in its layout, for an op that makes the sum with its own. Absent:

@@ -38,13 +38,14 @@ Tensor ops::attention(const Tensor& q, const Tensor& k, const Tensor& v,
 }
 
 Tensors attention_vjp(const Node& node, const Tensors& grads) {
-  const bool has_bias = !inputs_of<rules::attention>(node.inputs)["relative_bias"].absent();
+  const auto in = inputs_of<rules::attention>(node.inputs);
   const auto saved = results_of<rules::attention>(node.outputs);
   Tensors operands = node.inputs;
   operands.insert(operands.end(),
                   {saved["out"], saved["logsumexp"], results_of<rules::attention>(grads)["out"]});
   Tensors result =
-      call(ops::table::attention_grad, operands, node.attrs, {true, true, true, has_bias});
+      gradients({in["q"], in["k"], in["v"], in["relative_bias"]}, ops::table::attention_grad,
+                operands, node.attrs, {true, true, true, !in["relative_bias"].absent()});
   result.resize(node.inputs.size());
   return result;
 }

@@ -10,10 +10,18 @@ ops::CrossEntropyResult ops::cross_entropy(const Tensor& x, const Tensor& projec
                                            const Tensor& targets, const Tensor& weights,
                                            const CrossEntropyOptions& options) {
   const Op& op = options.tied ? table::cross_entropy_t : table::cross_entropy;
-  const Tensors out = call(op, {x, projection, targets, weights},
-                           {{"label_smoothing", options.label_smoothing},
-                            {"z_loss", options.z_loss},
-                            {"logit_scale", options.logit_scale}});
+  Attrs attrs{{"label_smoothing", options.label_smoothing},
+              {"z_loss", options.z_loss},
+              {"logit_scale", options.logit_scale}};
+  const Tape* const tape = ExecutionContext::current().tape;
+  GradientBuckets* const buckets = tape == nullptr ? nullptr : tape->buckets();
+  Tensors sums(op.rule.outputs.size());
+  Tensor& sum = sums[Position<rules::cross_entropy, Side::kResults>("dprojection").index];
+  if (options.is_total && buckets != nullptr && projection.needs_grad())
+    sum = buckets->take_sum(projection);
+  if (sum) attrs.set("unscaled", true);
+  const Tensors out = call_adding(op, {x, projection, targets, weights}, attrs, {}, sums);
+  if (sum) buckets->return_sum(projection, std::move(sum));
   const auto results = results_of<rules::cross_entropy>(out);
   return {results["loss"], results["z_loss"], results["correct"], results["log_prob"]};
 }
@@ -24,6 +32,7 @@ Tensors cross_entropy_vjp(const Node& node, const Tensors& grads) {
              saved = results_of<rules::cross_entropy>(node.outputs);
   QT_ASSERT(d["loss"] && !d["z_loss"] && !d["correct"] && !d["log_prob"]);
   const double factor = d["loss"].item();
+  QT_ASSERT(factor == 1 || !node.attrs.get_or<bool>("unscaled", false));
   return {GradientBuckets::scaled(saved["dx"], factor),
           GradientBuckets::scaled(saved["dprojection"], factor), Tensor(), Tensor()};
 }

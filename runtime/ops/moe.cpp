@@ -81,10 +81,10 @@ Tensors route_vjp(const Node& node, const Tensors& grads) {
   const auto in = inputs_of<rules::route>(node.inputs);
   const auto saved = results_of<rules::route>(node.outputs), d = results_of<rules::route>(grads);
   const Op& gradient = ops::table::route_grad;
-  return call(gradient,
-              {in["x"], in["w"], saved["logits"], saved["experts"], saved["gates"], d["gates"],
-               d["auxiliary_loss"], d["z_loss"]},
-              attributes_for(gradient, node.attrs), {true, true, !in["bias"].absent()});
+  return gradients({in["x"], in["w"], in["bias"]}, gradient,
+                   {in["x"], in["w"], saved["logits"], saved["experts"], saved["gates"], d["gates"],
+                    d["auxiliary_loss"], d["z_loss"]},
+                   attributes_for(gradient, node.attrs), {true, true, !in["bias"].absent()});
 }
 
 Cost route_cost(Views in, Views) {

@@ -140,6 +140,8 @@ struct CrossEntropyOptions {
   double label_smoothing = 0, z_loss = 0;
   double logit_scale = 1;
   bool tied = false;  // projection is [vocab, embed], an embedding table
+  bool is_total =
+      false;  // the gradient of `loss` is 1: a backward pass begins at it or at a sum with it
 };
 struct CrossEntropyResult {
   Tensor loss, z_loss, correct;  // scalars: weighted sums over tokens; loss includes z_loss

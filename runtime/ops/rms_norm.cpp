@@ -21,9 +21,9 @@ namespace {
 Tensors norm_gradients(const Tensor& x, const Tensor& scale, const Tensor& dy, const Attrs& attrs) {
   const Op &norm = ops::table::rms_norm_grad, &sum = ops::table::add_rms_norm_grad;
   const Tensor before = take_gradient(x);
-  if (!before) return call(norm, {x, scale, dy}, attributes_for(norm, attrs));
-  const Tensors all =
-      call(sum, {x, scale, dy, before}, attributes_for(sum, attrs), {true, false, true});
+  if (!before) return gradients({x, scale}, norm, {x, scale, dy}, attributes_for(norm, attrs));
+  const Tensors all = gradients({x, {}, scale}, sum, {x, scale, dy, before},
+                                attributes_for(sum, attrs), {true, false, true});
   const auto results = results_of<rules::add_rms_norm_grad>(all);
   return {results["dx"], results["dscale"]};
 }
@@ -71,16 +71,16 @@ Tensors sum_norm_gradients(const Tensor& x_new, const Tensor& scale, const Tenso
   const bool drops = attrs.has("rate");
   if (dx_new && dout) {
     const Op& sum = ops::table::add_rms_norm_grad;
-    const Tensors all =
-        call(sum, {x_new, scale, dout, dx_new}, attributes_for(sum, attrs), {true, drops, true});
+    const Tensors all = gradients({{}, {}, scale}, sum, {x_new, scale, dout, dx_new},
+                                  attributes_for(sum, attrs), {true, drops, true});
     const auto results = results_of<rules::add_rms_norm_grad>(all);
     return {results["dx"], drops ? results["dy"] : results["dx"], results["dscale"]};
   }
   // Only one of the results was used.
   const Op &norm_grad = ops::table::rms_norm_grad, &dropout = ops::table::dropout;
-  const Tensors norm =
-      dx_new ? Tensors{dx_new, {}}
-             : call(norm_grad, {x_new, scale, dout}, attributes_for(norm_grad, attrs));
+  const Tensors norm = dx_new ? Tensors{dx_new, {}}
+                              : gradients({{}, scale}, norm_grad, {x_new, scale, dout},
+                                          attributes_for(norm_grad, attrs));
   const auto results = results_of<rules::rms_norm_grad>(norm);
   const Tensor& dx = results["dx"];
   return {dx, drops ? call(dropout, {dx}, attributes_for(dropout, attrs))[0] : dx,

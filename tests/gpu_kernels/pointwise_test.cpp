@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 
+#include "runtime/execution/gradient_buckets.h"
 #include "runtime/execution/tape.h"
 #include "runtime/op/op.h"
 #include "runtime/ops/ops.h"
@@ -151,6 +152,73 @@ TEST_F(Pointwise, ExpertsAddToTheirParametersGradientsInTheirOwnLaunches) {
       },
       filled(DType::f32, {1, 16, 16}, {"batch", "rows", "embed"}));
   EXPECT_EQ(first, second);
+}
+
+TEST_F(Pointwise, ANormAddsToItsScalesGradientInItsOwnLaunches) {
+  const Tensor x = filled(DType::f32, {16, 16}, {"m", "embed"});
+  std::vector<Tensor> p{filled(DType::f32, {16}, {"embed"}), filled(DType::f32, {16}, {"embed"})};
+  const auto [first, second] = launches_of_two_passes(
+      p, [&] { return ops::add_rms_norm(ops::rms_norm(x, p[0]), x, p[1], {}).out; }, x);
+  EXPECT_EQ(first, second);
+}
+
+TEST_F(Pointwise, AttentionAddsToItsTablesGradientInItsOwnLaunches) {
+  const Tensor x = filled(DType::f32, {1, 16, 16}, {"batch", "length", "joined_kv"});
+  std::vector<Tensor> p{filled(DType::f32, {2, 8}, {"heads", "relpos_buckets"})};
+  const auto attend = [&] {
+    return ops::attention(x, x, x, p[0], {}, {.num_heads = 2, .max_distance = 16});
+  };
+  const auto [first, second] = launches_of_two_passes(p, attend, x);
+  EXPECT_EQ(first, second);
+  p[0].set_grad({});
+  // Both layers' in one pass: but for the sum of what they return, twice the launches.
+  const auto [once, again] = launches_of_two_passes(
+      p, [&] { return ops::add(attend(), attend()); }, x);
+  EXPECT_EQ(once, 2 * first);
+  EXPECT_EQ(again, 2 * first);
+}
+
+TEST_F(Pointwise, ARouterAddsToItsGradientsInItsOwnLaunches) {
+  const Tensor x = filled(DType::f32, {1, 16, 16}, {"batch", "length", "embed"});
+  std::vector<Tensor> p{filled(DType::f32, {16, 4}, {"embed", "unmodeled"}),
+                        filled(DType::f32, {4}, {"unmodeled"})};
+  const auto [first, second] = launches_of_two_passes(
+      p,
+      [&] {
+        return ops::route(x, p[0], p[1], {.capacity = 4, .group_size = 16, .groups = 1}).z_loss;
+      },
+      Tensor::scalar(1));
+  EXPECT_EQ(first, second);
+}
+
+/// Of cross-entropy a pass makes the gradient of the matrix as it runs forward.
+TEST_F(Pointwise, TheLossAddsToItsMatrixsGradientInItsOwnLaunches) {
+  const Tensor x = filled(DType::f32, {1, 16, 16}, {"batch", "length", "embed"}),
+               w = filled(DType::f32, {16, 8}, {"embed", "vocab"}),
+               targets = filled(DType::i32, {1, 16}, {"batch", "length"}),
+               weights = filled(DType::f32, {1, 16}, {"batch", "length"});
+  Tensor projection = w;
+  projection.set_needs_grad(true);
+  std::vector<int64_t> launches;
+  std::vector<float> gradient;
+  for (int pass = 0; pass < 3; ++pass) {
+    GradientBuckets buckets;
+    Tape tape(buckets);
+    Tensor loss;
+    const int64_t before = device().counters().read().launches;
+    {
+      Tape::Recording recording(tape);
+      loss = ops::cross_entropy(x, projection, targets, weights, {.is_total = true}).loss;
+    }
+    tape.backward(loss, buckets);
+    buckets.finish();
+    launches.push_back(device().counters().read().launches - before);
+    const HostArray got = projection.grad().to_host();
+    if (pass == 0) gradient.assign(got.as<float>().begin(), got.as<float>().end());
+    for (size_t i = 0; i < gradient.size(); ++i)
+      ASSERT_FLOAT_EQ(got.as<float>()[i], static_cast<float>(pass + 1) * gradient[i]);
+  }
+  EXPECT_EQ(launches, std::vector<int64_t>(3, launches[0]));
 }
 
 TEST_F(Pointwise, FillsAndAccumulates) {

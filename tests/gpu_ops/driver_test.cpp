@@ -142,11 +142,9 @@ void check_adding(const OpCase& c, const Op& op) {
   }
 }
 
-/// One gradient call on a device (`op` given) or on the CPU, from the forward results in `p`.
-std::vector<Buffer> run_gradient(const OpCase& c, const GradCall& call, Prepared& p,
-                                 std::vector<Buffer>& cotangents, const Op* op,
-                                 const std::vector<DType>& dtypes) {
-  Buffer absent;
+std::vector<Buffer*> operands_of(const GradCall& call, Prepared& p,
+                                 std::vector<Buffer>& cotangents) {
+  static Buffer absent;
   std::vector<Buffer*> in;
   for (const Source& s : call.operands) {
     const auto i = static_cast<size_t>(s.index);
@@ -155,6 +153,14 @@ std::vector<Buffer> run_gradient(const OpCase& c, const GradCall& call, Prepared
                  : s.kind == Source::Kind::kCotangent ? &cotangents[i]
                                                       : &absent);
   }
+  return in;
+}
+
+/// One gradient call on a device (`op` given) or on the CPU, from the forward results in `p`.
+std::vector<Buffer> run_gradient(const OpCase& c, const GradCall& call, Prepared& p,
+                                 std::vector<Buffer>& cotangents, const Op* op,
+                                 const std::vector<DType>& dtypes) {
+  const std::vector<Buffer*> in = operands_of(call, p, cotangents);
   std::vector<Buffer> results;
   for (size_t r = 0; r < call.results.size(); ++r) {
     if (call.results[r] < 0) {
@@ -229,6 +235,10 @@ void check_gradients(const OpCase& c, const Op& op, bool bf16) {
       dtypes.push_back(bf16 && !gradient->rule.outputs[r].float32 ? DType::bf16 : DType::f32);
     const auto got = run_gradient(c, call, p, cotangents, gradient, dtypes);
     const auto again = run_gradient(c, call, p, cotangents, gradient, dtypes);
+    if (!call.adds.empty()) {
+      const std::vector<Buffer*> operands = operands_of(call, p, cotangents);
+      check_adding(call_case(c, call, {operands.begin(), operands.end()}, got), *gradient);
+    }
     const auto want = run_gradient(c, call, wide, wide_cotangents, nullptr, f32);
     for (size_t r = 0; r < got.size(); ++r) {
       const std::string what = fmt::format("{} result {}", gradient->name, r);

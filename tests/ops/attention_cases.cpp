@@ -49,7 +49,8 @@ OpCase make_case(const Setting& s) {
     c.grads = {{.kernel = attention_grad_cpu,
                 .operands = {input(0), input(1), input(2), input(3), input(4), input(5), input(6),
                              input(7), output(0), output(1), cotangent(0)},
-                .results = {0, 1, 2, s.buckets == 0 ? -1 : 3}}};
+                .results = {0, 1, 2, s.buckets == 0 ? -1 : 3},
+                .adds = s.buckets == 0 ? std::vector<int>{} : std::vector<int>{3}}};
   c.flops = 4.0 * static_cast<double>(s.batch * s.heads * s.queries * s.keys * s.depth);
   return c;
 }

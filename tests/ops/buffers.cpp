@@ -171,6 +171,24 @@ Prepared prepare(const OpCase& c, int shift) {
   return p;
 }
 
+OpCase call_case(const OpCase& c, const GradCall& call, const std::vector<const Buffer*>& operands,
+                 const std::vector<Buffer>& results) {
+  OpCase of{.name = c.name + "/gradient", .kernel = call.kernel};
+  for (const Buffer* operand : operands) {
+    const Array a = to_array(*operand);
+    Operand& given = of.inputs.emplace_back(
+        a.absent ? no_operand() : values(a.shape, a.values, operand->view().dtype));
+    given.origin = a.origin, given.global = a.global;
+  }
+  for (const Buffer& result : results) {
+    const Array a = to_array(result);
+    of.outputs.push_back({a.shape, result.view().dtype, a.absent, a.origin, a.global});
+  }
+  of.attrs = c.attrs, of.adds = call.adds;
+  of.tolerance = c.grad_tolerance, of.seed = c.seed;
+  return of;
+}
+
 Adding::Adding(const OpCase& c, bool in_place, int shift)
     : case_(c), in_place_(in_place), prepared_(prepare(c, shift)), addends_(c.outputs.size()) {
   std::mt19937_64 random(c.seed + 2);

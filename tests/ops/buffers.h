@@ -56,6 +56,10 @@ struct Prepared {
   void run(const OpCase& c);
 };
 Prepared prepare(const OpCase& c, int shift);
+/// A gradient call with these operands and results like these, as a case without an oracle.
+OpCase call_case(const OpCase& c, const GradCall& call, const std::vector<const Buffer*>& operands,
+                 const std::vector<Buffer>& results);
+
 /// A case whose results are added to others, in their place or apart.
 class Adding {
  public:

@@ -86,6 +86,7 @@ OpCase make_case(const Setting& s, bool transposed) {
                s.has_dx ? result(x) : no_result(),
                s.has_dw ? result(w) : no_result()};
   c.attrs = s.attrs;
+  c.adds = {5};
   c.oracle = [transposed](const Arrays& in, Arrays& out, const Attrs& attrs) {
     oracle(in, out, attrs, transposed);
   };

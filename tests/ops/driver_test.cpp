@@ -86,11 +86,7 @@ TEST_P(Ops, GivesEqualBytesTwice) {
     EXPECT_TRUE(same_bytes(first.outputs[i], second.outputs[i])) << "output " << i;
 }
 
-class OpSums : public ::testing::TestWithParam<OpCase> {};
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(OpSums);
-
-TEST_P(OpSums, AddToWhatIsThere) {
-  const OpCase& c = GetParam();
+void check_adding(const OpCase& c) {
   Prepared alone = prepare(c, 0);
   alone.run(c);
   for (const bool in_place : {false, true}) {
@@ -106,6 +102,11 @@ TEST_P(OpSums, AddToWhatIsThere) {
     EXPECT_EQ(adding.damage(1), "");
   }
 }
+
+class OpSums : public ::testing::TestWithParam<OpCase> {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(OpSums);
+
+TEST_P(OpSums, AddToWhatIsThere) { check_adding(GetParam()); }
 
 // The weighted sum of outputs whose gradient is asked for.
 struct Objective {
@@ -181,6 +182,7 @@ void check_call(const OpCase& c, const GradCall& call, const Prepared& p,
     launch(call.kernel, in, out, c.attrs);
   }
   expect_guards(results, "gradient result");
+  if (!call.adds.empty()) check_adding(call_case(c, call, in, results));
   const Arrays inputs = arrays(p.inputs);
   for (size_t r = 0; r < results.size(); ++r) {
     EXPECT_TRUE(same_bytes(results[r], again[r])) << "gradient result " << r << " differs twice";

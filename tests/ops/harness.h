@@ -91,6 +91,7 @@ struct GradCall {
   std::vector<Source> operands;
   std::vector<int> results;  // result r is the gradient of input results[r]; -1: an absent result
   std::vector<Shape> others{};  // results after these, which are no gradients
+  std::vector<int> adds{};      // results that may be added to what is there: `&` in ops.def
 };
 
 /// For ops whose forward pass returns gradients itself: output `gradient` is the gradient of the

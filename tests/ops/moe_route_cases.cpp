@@ -252,7 +252,9 @@ OpCase route_case(const std::string& name, const Settings& s) {
   c.grads = {{route_grad_cpu,
               {input(0), input(1), output(1), output(7), output(0), cotangent(0), cotangent(2),
                cotangent(3)},
-              {0, 1, s.bias ? 2 : -1}}};
+              {0, 1, s.bias ? 2 : -1},
+              {},
+              {1, 2}}};
   return c;
 }
 

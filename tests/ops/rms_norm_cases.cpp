@@ -52,7 +52,7 @@ OpCase norm_case(const Shape& leading, int64_t depth, double deviation = 1, doub
   c.attrs = {{"eps", eps}};
   c.oracle = rms_norm_oracle;
   c.tolerance = 2e-6;
-  c.grads = {{rms_norm_grad_cpu, {input(0), input(1), cotangent(0)}, {0, 1}}};
+  c.grads = {{rms_norm_grad_cpu, {input(0), input(1), cotangent(0)}, {0, 1}, {}, {1}}};
   return c;
 }
 
@@ -99,7 +99,9 @@ OpCase add_norm_case(const Shape& shape, double rate, int64_t broadcast_dim = 0,
   c.tolerance = 2e-6;
   c.grads = {{add_rms_norm_grad_cpu,
               {output(0), input(2), cotangent(1), cotangent(0)},
-              {0, rate == kNoDropout ? -1 : 1, 2}}};
+              {0, rate == kNoDropout ? -1 : 1, 2},
+              {},
+              {2}}};
   c.bytes = 16;
   for (int64_t s : shape) c.bytes *= static_cast<double>(s);
   return c;

@@ -6,6 +6,7 @@
 
 #include <numeric>
 
+#include "runtime/execution/gradient_buckets.h"
 #include "runtime/ops/ops.h"
 #include "runtime/profile/profile.h"
 
@@ -102,6 +103,57 @@ TEST(Tape, AddsAProductToAParametersGradientAndLeavesWhatOthersHoldOfIt) {
     if (!first) first = w.grad();
   }
   EXPECT_EQ(values(first), (std::vector<float>{4, 4, 6, 6}));
+}
+
+/// Of a pass over a small vocabulary.
+struct LossPass {
+  Tensor x = leaf({{"m", 2}, {"embed", 2}}), projection = leaf({{"embed", 2}, {"vocab", 3}}, -1);
+
+  void run(Tape& tape, GradientBuckets& buckets, bool is_total, double factor = 1) const {
+    Tensor targets(Spec{{{"m", 2}}, DType::i32}), weights(Spec{{{"m", 2}}, DType::f32}), loss;
+    for (size_t t = 0; t < 2; ++t)
+      targets.data<int32_t>()[t] = static_cast<int32_t>(t), weights.data<float>()[t] = 0.5f;
+    {
+      Tape::Recording recording(tape);
+      const auto of = ops::cross_entropy(x, projection, targets, weights, {.is_total = is_total});
+      loss = factor == 1 ? of.loss : ops::scale(of.loss, factor);
+    }
+    tape.backward(loss, buckets);
+    buckets.finish();
+  }
+};
+
+TEST(Tape, ALossAddsToItsMatrixsGradientWhereTheNextPassIsKnown) {
+  const LossPass loss;
+  GradientBuckets buckets;
+  Tape first(buckets), second(buckets);
+  loss.run(first, buckets, true);
+  const std::vector<float> once = values(loss.projection.grad());
+  const void* const place = loss.projection.grad().data<float>().data();
+  loss.run(second, buckets, true);
+  EXPECT_EQ(loss.projection.grad().data<float>().data(), place);
+  for (size_t i = 0; i < once.size(); ++i)
+    EXPECT_FLOAT_EQ(values(loss.projection.grad())[i], 2 * once[i]);
+}
+
+TEST(Tape, ALossThatIsScaledOrOfAnUnknownPassDoesNotTouchWhatIsThere) {
+  const LossPass loss;
+  GradientBuckets buckets;
+  Tape first, scaled(buckets), unknown;
+  loss.run(first, buckets, false);
+  const std::vector<float> once = values(loss.projection.grad());
+  loss.run(scaled, buckets, false, 3);
+  for (size_t i = 0; i < once.size(); ++i)
+    EXPECT_FLOAT_EQ(values(loss.projection.grad())[i], 4 * once[i]);
+  {
+    Tape::Recording recording(unknown);  // and no backward pass
+    Tensor targets(Spec{{{"m", 2}}, DType::i32}), weights(Spec{{{"m", 2}}, DType::f32});
+    std::ranges::fill(targets.data<int32_t>(), 1);
+    std::ranges::fill(weights.data<float>(), 1.0f);
+    ops::cross_entropy(loss.x, loss.projection, targets, weights, {.is_total = true});
+  }
+  for (size_t i = 0; i < once.size(); ++i)
+    EXPECT_FLOAT_EQ(values(loss.projection.grad())[i], 4 * once[i]);
 }
 
 TEST(Tape, GivesTheSameGradientsWithRemat) {

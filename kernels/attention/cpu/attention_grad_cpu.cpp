@@ -3,6 +3,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/attention/cpu/heads.h"
 #include "kernels/attention/cpu/problem.h"
+#include "kernels/cpu/addend.h"
 #include "kernels/cpu/operands.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -203,9 +204,10 @@ HWY_AFTER_NAMESPACE();
 namespace quintet {
 namespace {
 
-// Sums over the batch, in its order, what each relative position has to say about its bucket.
+// Sums over the batch, in its order, what each relative position has to say about its bucket; `beta`: of
+// what is in dtable.
 void table_gradient(const attention::Problem& p, const std::vector<float>& dbias_diagonals,
-                    float* dtable) {
+                    float beta, float* dtable) {
   const int64_t head_diagonals = p.queries + p.keys;
   std::vector<double> sums(static_cast<size_t>(p.rule.buckets));
   for (int64_t head = 0; head < p.heads; ++head) {
@@ -215,8 +217,10 @@ void table_gradient(const attention::Problem& p, const std::vector<float>& dbias
       for (size_t i = 0; i < p.buckets.size(); ++i)
         sums[static_cast<size_t>(p.buckets[i])] += static_cast<double>(from[i]);
     }
-    for (size_t r = 0; r < sums.size(); ++r)
-      dtable[static_cast<size_t>(head * p.rule.buckets) + r] = static_cast<float>(sums[r]);
+    for (size_t r = 0; r < sums.size(); ++r) {
+      float& to = dtable[static_cast<size_t>(head * p.rule.buckets) + r];
+      to = (beta == 0 ? 0 : to) + static_cast<float>(sums[r]);
+    }
   }
 }
 
@@ -227,7 +231,7 @@ HWY_EXPORT(gradient_head);
 
 void attention_grad_cpu(Views in, Views out, const Attrs& attrs, Stream) {
   constexpr const char* kOp = "attention_grad";
-  QT_ASSERT(in.size() == 11 && out.size() == 4);
+  QT_ASSERT(in.size() >= 11 && out.size() == 4);
   const attention::Problem p(in, attrs);
   cpu::expect_shape(in[8].sizes == in[0].sizes && in[10].sizes == in[0].sizes &&
                         out[0].sizes == in[0].sizes && out[1].sizes == in[1].sizes &&
@@ -251,7 +255,9 @@ void attention_grad_cpu(Views in, Views out, const Attrs& attrs, Stream) {
                            [&](int64_t b, int64_t head, float* memory) {
                              HWY_DYNAMIC_DISPATCH(gradient_head)(p, b, head, g, memory);
                            });
-  if (has_table) table_gradient(p, dbias_diagonals, cpu::f32(out[3], kOp, "dtable"));
+  if (has_table)
+    table_gradient(p, dbias_diagonals, cpu::copy_addend(in, 11, out, 3),
+                   cpu::f32(out[3], kOp, "dtable"));
 }
 
 }  // namespace quintet

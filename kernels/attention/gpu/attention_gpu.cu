@@ -4,6 +4,7 @@
 #include "kernels/attention/attention_gpu.h"
 #include "kernels/attention/gpu/general.cuh"
 #include "kernels/attention/gpu/tensor_core.cuh"
+#include "kernels/vectors/operands_gpu.h"
 
 namespace quintet::QT_GPU {
 namespace {
@@ -70,13 +71,13 @@ void attention_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
 }
 
 void attention_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
-  QT_ASSERT(in.size() == 11 && out.size() == 4);
+  QT_ASSERT(in.size() >= 11 && out.size() == 4);
   const View &result = in[8], &lse = in[9], &dout = in[10];
   const Path path =
       path_of(in[0], attrs, in[3],
               is_aligned({&in[0], &in[1], &in[2], &result, &dout, &out[0], &out[1], &out[2]}));
   const float unit = path == Path::kGeneral ? 1.0F : kLog2E;
-  const Prepared p(in, attrs, path != Path::kGeneral, stream);
+  Prepared p(in, attrs, path != Path::kGeneral, stream);
   const Problem& problem = p.problem;
   expect(
       result.sizes == in[0].sizes && dout.sizes == in[0].sizes && out[0].sizes == in[0].sizes &&
@@ -89,9 +90,10 @@ void attention_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream) 
   const bool has_table = !out[3].absent();
   QT_ASSERT(!has_table || (!in[3].absent() && out[3].dtype == DType::f32));
   auto* dtable = has_table ? out[3].data<float>() : nullptr;
+  p.dtable_addend = static_cast<const float*>(addend_of(in, 11, 3));
   if (problem.keys == 0 || problem.queries == 0 || problem.batch * problem.heads == 0) {
     for (const View* view : {&out[0], &out[1], &out[2]}) fill(*view, nullptr, 0, stream);
-    if (has_table) fill(out[3], nullptr, 0, stream);
+    if (has_table && !put_addend(p.dtable_addend, out[3])) fill(out[3], nullptr, 0, stream);
     return;
   }
   const Statistics s = make_statistics(p, result, lse, dout, unit, stream);

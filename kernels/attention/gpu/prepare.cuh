@@ -26,6 +26,7 @@ class Prepared {
   const uint8_t* keep = nullptr;  // [batch, heads, keys], 1: kept; null: no dropout
   const float* bias_diagonals =
       nullptr;  // [heads, 2 reach + 1] bias by relative position, if asked for
+  const float* dtable_addend = nullptr;  // what the table's gradient is added to; null: nothing
 
   /// Memory until the end of the call.
   template <typename T>
@@ -61,7 +62,7 @@ Statistics make_statistics(const Prepared& p, const View& out, const View& lse, 
                            float unit, Stream stream);
 
 /// dtable[h, r] = sum over sequences and parts of the entries of bucket r in
-/// dbias_diagonals [batch, heads, parts, 2 reach + 1], in double and in a fixed order.
+/// dbias_diagonals [batch, heads, parts, 2 reach + 1], in double and in a fixed order, added to p.dtable_addend.
 void reduce_bias_diagonals(const Prepared& p, const float* dbias_diagonals, int parts,
                            float* dtable, Stream stream);
 

@@ -69,10 +69,10 @@ __global__ void statistics_kernel(const __grid_constant__ Problem p, int padded,
   delta_out[to] = delta;
 }
 
-// A block an entry of the table.
+// A block an entry of the table. `addend`: null, dtable or another.
 __global__ void reduce_bias_diagonals_kernel(const __grid_constant__ Problem p,
                                              const float* dbias_diagonals, int parts,
-                                             float* dtable) {
+                                             const float* addend, float* dtable) {
   const int head = static_cast<int>(blockIdx.x) / p.buckets;
   const int bucket = static_cast<int>(blockIdx.x) % p.buckets, t = static_cast<int>(threadIdx.x);
   const int length = 2 * p.reach + 1;
@@ -102,7 +102,10 @@ __global__ void reduce_bias_diagonals_kernel(const __grid_constant__ Problem p,
     __syncthreads();
     if (t < half) sums[t] += sums[t + half];
   }
-  if (t == 0) dtable[static_cast<int64_t>(head) * p.buckets + bucket] = static_cast<float>(sums[0]);
+  if (t != 0) return;
+  const int64_t entry = static_cast<int64_t>(head) * p.buckets + bucket;
+  const auto total = static_cast<float>(sums[0]);
+  dtable[entry] = addend == nullptr ? total : addend[entry] + total;
 }
 
 }  // namespace
@@ -144,7 +147,7 @@ void reduce_bias_diagonals(const Prepared& p, const float* dbias_diagonals, int 
                             .block = dim3(kThreads),
                             .shared = sizeof(double) * kThreads + 2 * sizeof(int),
                             .stream = stream},
-               p.problem, dbias_diagonals, parts, dtable);
+               p.problem, dbias_diagonals, parts, p.dtable_addend, dtable);
 }
 
 }  // namespace quintet::QT_GPU::attention
