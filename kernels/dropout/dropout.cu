@@ -30,12 +30,12 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 template <int kCount, typename T>
-__device__ void drop_unit(float keep, uint32_t keep_mask, const T* residual, const T* x, T* y,
+__device__ void drop_unit(float scale, uint32_t keep_mask, const T* residual, const T* x, T* y,
                           int64_t i) {
   float v[kCount];
   load<kCount>(x + i, v);
 #pragma unroll
-  for (int k = 0; k < kCount; ++k) v[k] = dropped(keep, keep_mask >> k & 1u, v[k]);
+  for (int k = 0; k < kCount; ++k) v[k] = dropped(scale, keep_mask >> k & 1u, v[k]);
   if (residual != nullptr) {
     float r[kCount];
     load<kCount>(residual + i, r);
@@ -53,7 +53,7 @@ __global__ void drop_each(const __grid_constant__ DropoutRule rule, const T* res
     const uint64_t number = rule.numbers.unsharded
                                 ? static_cast<uint64_t>(i)
                                 : rule.numbers.first(i / depth) + static_cast<uint64_t>(i % depth);
-    drop_unit<count>(rule.keep, keep_bits<count>(rule, number), residual, x, y, i);
+    drop_unit<count>(rule.scale, keep_bits<count>(rule, number), residual, x, y, i);
   });
 }
 
@@ -66,7 +66,7 @@ __global__ void drop_shared(const __grid_constant__ DropoutMask mask, const T* r
   for (int64_t u = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; u < rows * units; u += threads) {
     const int64_t row = divide(u, units, rows * units);
     const int64_t column = (u - row * units) * kCount;
-    drop_unit<kCount>(mask.rule.keep, mask.bits<kCount>(row, column), residual, x, y, u * kCount);
+    drop_unit<kCount>(mask.rule.scale, mask.bits<kCount>(row, column), residual, x, y, u * kCount);
   }
 }
 

@@ -49,7 +49,7 @@ template <int kCount>
 QT_DEVICE void drop(const DropoutMask& mask, uint32_t kept, float (&v)[kCount]) {
   if (mask.words == nullptr) return;
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) v[i] = dropped(mask.rule.keep, kept >> i & 1u, v[i]);
+  for (int i = 0; i < kCount; ++i) v[i] = dropped(mask.rule.scale, kept >> i & 1u, v[i]);
 }
 
 /// y, so far h0, becomes dropout(act0(h0) act1(h1)); not gated: without the second factor. act0 and

@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     for (int64_t i = threadIdx.x % 32; i < depth; i += 32) {
       const bool kept = low < experts && (mask.bits<1>(low, i) & 1u) != 0;
       y[r * depth + i] =
-          simt::from_float<T>(kept ? simt::to_float(x[r * depth + i]) / mask.rule.keep : 0.0f);
+          simt::from_float<T>(dropped(mask.rule.scale, kept, simt::to_float(x[r * depth + i])));
     }
   }
 }

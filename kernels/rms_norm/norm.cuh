@@ -1,6 +1,6 @@
 #pragma once
 // What norms that leave numbers (rms_norm.cu) and those that leave FP8 operands (rms_norm_fp8.cu) have in common: a row in registers
-// and its root mean square, the shape of rows for a depth, operands.
+// and its root mean square, operands.
 
 #include "kernels/rms_norm/rows.cuh"
 #include "kernels/vectors/operands_gpu.h"
@@ -26,35 +26,36 @@ QT_DEVICE float reciprocal_root(float sum_of_squares, int depth, float eps) {
 }
 
 /// A row, which may be a residual's sum and is then stored, as it lies in memory; returns what it is multiplied by.
-template <typename S, bool kResidual>
+template <typename S, bool kResidual, MaskBits kBits>
 QT_DEVICE float load_row(const NormArgs<typename S::Type>& a, int64_t row,
                          simt::Shared<float> workspace, RowTile<S>& tile) {
   using T = typename S::Type;
-  load_tile<S>(a.x + row * a.depth, a.depth, tile);
+  const int depth = S::depth(a.depth);
+  load_tile<S>(a.x + row * depth, depth, tile);
   if constexpr (kResidual) {
     RowTile<S> added;
-    load_tile<S>(a.y + row * a.depth, a.depth, added);
-    for_row_units<S>(a.depth, [&](int u, int at) {
+    load_tile<S>(a.y + row * depth, depth, added);
+    const RowMask<S, kBits> mask(a.mask, row, depth);
+    for_row_units<S>(depth, [&](int u, int at) {
       float v[S::kLane], y[S::kLane];
       unpack_words<T>(tile.words[u], v);
       unpack_words<T>(added.words[u], y);
-      const uint32_t bits = a.has_dropout ? a.mask.template bits<S::kLane>(row, at) : 0;
+      mask.drop(u, at, y);
 #pragma unroll
-      for (int k = 0; k < S::kLane; ++k)
-        v[k] += a.has_dropout ? dropped(a.mask.rule.keep, bits >> k & 1u, y[k]) : y[k];
+      for (int k = 0; k < S::kLane; ++k) v[k] += y[k];
       // The norm sees the sum as it is stored.
       pack_words<T>(v, tile.words[u]);
-      store_words(a.x_new + row * a.depth + at, tile.words[u]);
+      simt::store_16(a.x_new + row * depth + at, tile.words[u]);
     });
   }
   float squares = 0;
-  for_row_units<S>(a.depth, [&](int u, int) {
+  for_row_units<S>(depth, [&](int u, int) {
     float v[S::kLane];
     unpack_words<T>(tile.words[u], v);
 #pragma unroll
     for (int k = 0; k < S::kLane; ++k) squares += v[k] * v[k];
   });
-  return reciprocal_root(row_sum<S>(squares, workspace), a.depth, a.eps);
+  return reciprocal_root(row_sum<S>(squares, workspace), depth, a.eps);
 }
 
 /// Unit u of a row times r and the gains from element `at` on.
@@ -63,35 +64,24 @@ QT_DEVICE void norm_unit(const NormArgs<typename S::Type>& a, const RowTile<S>& 
                          float r, float (&v)[S::kLane]) {
   float scale[S::kLane];
   unpack_words<typename S::Type>(tile.words[u], v);
-  load<S::kLane>(a.scale + at, scale);
+  load_constant<S::kLane>(a.scale + at, scale);
 #pragma unroll
   for (int k = 0; k < S::kLane; ++k) v[k] = v[k] * r * scale[k];
 }
 
-/// Calls run(shape) with the RowShape of rows of `depth`; `vector`: addresses are multiples of 16 bytes. False: there is none.
+/// Calls run<S, kBits>() with the RowShape S and the mask's bits of the rows; false if there is no shape.
 template <typename T, bool kResidual, typename Run>
-bool for_row_shape(int depth, bool vector, const Run& run) {
-  const int units = depth / kLanes<T>;
-  // A thread holds at most 32 elements.
-  constexpr int kMost = 32 / kLanes<T>;
-  if (!vector || depth % kLanes<T> != 0 || units > kBlockThreads * kMost) return false;
-  if (units <= 32 * kMost / 4) {
-    run(RowShape<T, 32, kMost / 4>{});
-  } else if (units <= 32 * kMost / 2) {
-    run(RowShape<T, 32, kMost / 2>{});
-  } else if (units <= 32 * kMost) {
-    run(RowShape<T, 32, kMost>{});
-  } else if (!kResidual && sizeof(T) == 2 && units <= 32 * kMost * 2) {
-    if constexpr (!kResidual && sizeof(T) == 2)
-      run(RowShape<T, 32, kMost * 2>{});  // 64 elements a thread, still without a block's barriers
-  } else if (units <= kBlockThreads * kMost / 4) {
-    run(RowShape<T, kBlockThreads, kMost / 4>{});
-  } else if (units <= kBlockThreads * kMost / 2) {
-    run(RowShape<T, kBlockThreads, kMost / 2>{});
-  } else {
-    run(RowShape<T, kBlockThreads, kMost>{});
-  }
-  return true;
+bool for_norm_shape(const NormArgs<T>& a, bool vector, const Run& run) {
+  // Without a residual a warp's thread holds up to 64 elements in 16 bits.
+  constexpr int kMost = 32 / kLanes<T>, kWarpUnits = kResidual || sizeof(T) > 2 ? kMost : 2 * kMost;
+  bool found = false;
+  for_mask_bits(
+      a.has_dropout, a.mask, [&]<MaskBits kBits>(std::integral_constant<MaskBits, kBits>) {
+        if constexpr (kResidual || kBits == MaskBits::none)
+          found = for_row_shape<T, kWarpUnits, kBits != MaskBits::each>(
+              a.depth, vector, [&]<typename S>(S) { run.template operator()<S, kBits>(); });
+      });
+  return found;
 }
 
 /// What both forms of an op have in common.

@@ -4,18 +4,19 @@
 namespace quintet::QT_GPU {
 namespace {
 
-template <typename S, bool kResidual>
+template <typename S, bool kResidual, MaskBits kBits>
 __global__ void __launch_bounds__(kBlockThreads)
     norm_kernel(const __grid_constant__ NormArgs<typename S::Type> a) {
   auto workspace = simt::shared<float>(0, 32);
   const int64_t row = int64_t{blockIdx.x} * S::kRows + threadIdx.x / S::kThreads;
   if (row >= a.rows) return;  // a whole warp
   RowTile<S> tile;
-  const float r = load_row<S, kResidual>(a, row, workspace, tile);
-  for_row_units<S>(a.depth, [&](int u, int at) {
+  const float r = load_row<S, kResidual, kBits>(a, row, workspace, tile);
+  const int depth = S::depth(a.depth);
+  for_row_units<S>(depth, [&](int u, int at) {
     float v[S::kLane];
     norm_unit<S>(a, tile, u, at, r, v);
-    store<S::kLane>(a.out + row * a.depth + at, v);
+    store_unit(a.out + row * depth + at, v);
   });
 }
 
@@ -32,7 +33,7 @@ __global__ void __launch_bounds__(kBlockThreads)
       if constexpr (kResidual) {
         const float y = simt::to_float(a.y[at + i]);
         v += a.has_dropout
-                 ? dropped(a.mask.rule.keep, (a.mask.template bits<1>(row, i) & 1u) != 0, y)
+                 ? dropped(a.mask.rule.scale, (a.mask.template bits<1>(row, i) & 1u) != 0, y)
                  : y;
         a.x_new[at + i] = simt::from_float<T>(v);
         v = simt::to_float(a.x_new[at + i]);
@@ -56,8 +57,8 @@ void launch_norm(const NormArgs<T>& a, bool vector, Stream stream) {
                   .stream = stream},
                  a);
   };
-  if (!for_row_shape<T, kResidual>(a.depth, vector, [&]<typename S>(S) {
-        launch(norm_kernel<S, kResidual>, (a.rows + S::kRows - 1) / S::kRows);
+  if (!for_norm_shape<T, kResidual>(a, vector, [&]<typename S, MaskBits kBits>() {
+        launch(norm_kernel<S, kResidual, kBits>, (a.rows + S::kRows - 1) / S::kRows);
       }))
     launch(plain_norm_kernel<T, kResidual>, a.rows < (1 << 20) ? a.rows : 1 << 20);
 }

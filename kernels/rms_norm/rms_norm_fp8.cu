@@ -12,13 +12,13 @@ int fp8_rows(int depth) { return depth <= 2048 ? 32 : 16; }
 /// Words from one row to the next in shared memory: an odd number, for store_columns().
 __host__ __device__ inline int fp8_stride(int depth) { return depth / 4 | 1; }
 
-template <typename S, bool kResidual>
+template <typename S, bool kResidual, MaskBits kBits>
 __global__ void __launch_bounds__(kBlockThreads)
     norm_fp8_kernel(const __grid_constant__ NormArgs<typename S::Type> a,
                     const __grid_constant__ Fp8Bytes to, int block_rows) {
   using T = typename S::Type;
   auto workspace = simt::shared<float>(0, 32);
-  const int stride = fp8_stride(a.depth);
+  const int depth = S::depth(a.depth), stride = fp8_stride(depth);
   auto bytes = simt::shared<uint32_t>(32 * sizeof(float), static_cast<size_t>(block_rows * stride));
   const int64_t first = int64_t{blockIdx.x} * block_rows;
   const float scale = *to.scale;
@@ -29,15 +29,15 @@ __global__ void __launch_bounds__(kBlockThreads)
     const int64_t row = first + row_of_block;
     if (row >= a.rows) break;  // a whole warp, or the block
     RowTile<S> tile;
-    const float r = load_row<S, kResidual>(a, row, workspace, tile);
-    for_row_units<S>(a.depth, [&](int u, int at) {
+    const float r = load_row<S, kResidual, kBits>(a, row, workspace, tile);
+    for_row_units<S>(depth, [&](int u, int at) {
       float v[S::kLane];
       norm_unit<S>(a, tile, u, at, r, v);
       pack_words<T>(v, tile.words[u]);  // rounded as if it were stored
       unpack_words<T>(tile.words[u], v);
       uint32_t words[S::kLane / 4];
       round_to_bytes<Float8::e4m3>(v, scale, words, most);
-      store_words(to.plain + row * a.depth + at, words);
+      store_words(to.plain + row * depth + at, words);
       if (to.transposed == nullptr) return;
 #pragma unroll
       for (int w = 0; w < S::kLane / 4; ++w) bytes[row_of_block * stride + at / 4 + w] = words[w];
@@ -46,17 +46,17 @@ __global__ void __launch_bounds__(kBlockThreads)
   add_to_amax(most, to.amax);
   if (to.transposed == nullptr) return;
   __syncthreads();
-  store_columns(bytes, stride, block_rows, first, a.rows, a.depth, to.transposed);
+  store_columns(bytes, stride, block_rows, first, a.rows, depth, to.transposed);
 }
 
 template <bool kResidual, typename T>
 void launch_norm(const NormArgs<T>& a, const Fp8Bytes& to, Stream stream) {
   QT_ASSERT(a.depth <= kMostFp8NormDepth);
-  const bool found = for_row_shape<T, kResidual>(
-      a.depth, are_aligned({a.x, a.y, a.scale, a.x_new}), [&]<typename S>(S) {
+  const bool found = for_norm_shape<T, kResidual>(
+      a, are_aligned({a.x, a.y, a.scale, a.x_new}), [&]<typename S, MaskBits kBits>() {
         if constexpr (S::kThreads * S::kUnits * S::kLane <= kMostFp8NormDepth) {
           const int rows = fp8_rows(a.depth);
-          simt::launch(norm_fp8_kernel<S, kResidual>,
+          simt::launch(norm_fp8_kernel<S, kResidual, kBits>,
                        {.grid = static_cast<unsigned>((a.rows + rows - 1) / rows),
                         .block = kBlockThreads,
                         .shared = (32 + static_cast<size_t>(rows * fp8_stride(a.depth))) * 4,

@@ -35,12 +35,12 @@ constexpr size_t kSumBytes = 2 * kSumWarps * sizeof(RowSums);
 /// Over the threads of row `row`. Consecutive rows of a block leave their sums in two places, so that one barrier
 /// does: who comes to the next but one has passed the next one's barrier, and everyone has read these by then.
 template <typename S>
-__device__ RowSums row_sums(RowSums mine, int64_t row, simt::Shared<float> workspace) {
+__device__ RowSums row_sums(RowSums mine, int row, simt::Shared<float> workspace) {
   mine = {warp_sum(mine.squares), warp_sum(mine.products)};
   if constexpr (S::kThreads == 32) {
     return mine;
   } else {
-    auto sums = workspace + static_cast<int>(row % 2) * 2 * kSumWarps;
+    auto sums = workspace + row % 2 * 2 * kSumWarps;
     const int warp = static_cast<int>(threadIdx.x) / 32;
     if (threadIdx.x % 32 == 0) {
       sums[2 * warp] = mine.squares;
@@ -69,35 +69,14 @@ __device__ Factors factors(const RowSums& sums, int depth, float eps) {
 /// The rows of a block (kThreads = 256) or of each of its warps: a run of consecutive ones.
 template <typename S>
 struct RowRun {
-  int64_t begin, end;
+  int begin, end;
   __device__ explicit RowRun(int64_t rows) {
     const int64_t groups = int64_t{gridDim.x} * S::kRows;
     const int64_t group = int64_t{blockIdx.x} * S::kRows + threadIdx.x / S::kThreads;
-    begin = rows * group / groups;
-    end = rows * (group + 1) / groups;
+    begin = static_cast<int>(rows * group / groups);
+    end = static_cast<int>(rows * (group + 1) / groups);
   }
 };
-
-/// Writes dscale's part of the block: that of its warps added in order.
-template <typename S>
-__device__ void store_partial(const float (&sums)[S::kUnits][S::kLane], float* partial, int depth) {
-  if constexpr (S::kRows == 1) {
-    for_row_units<S>(depth, [&](int u, int at) { store<S::kLane>(partial + at, sums[u]); });
-  } else {
-    auto total = simt::shared<float>(kSumBytes, static_cast<size_t>(depth));
-    for (int group = 0; group < S::kRows; ++group) {
-      if (static_cast<int>(threadIdx.x) / S::kThreads == group)
-        for_row_units<S>(depth, [&](int u, int at) {
-#pragma unroll
-          for (int k = 0; k < S::kLane; ++k)
-            total[at + k] = group == 0 ? sums[u][k] : total[at + k] + sums[u][k];
-        });
-      __syncthreads();
-    }
-    for (int i = static_cast<int>(threadIdx.x); i < depth; i += kBlockThreads)
-      partial[i] = total[i];
-  }
-}
 
 /// The next rows of a warp or block on their way into shared memory: kArrays arrays, kStages rows
 /// of each. A thread copies and reads units of its own, so no barrier is needed.
@@ -105,48 +84,70 @@ template <typename S, int kArrays, int kStages>
 class RowRing {
  public:
   using T = typename S::Type;
-  __device__ RowRing(const T* const (&arrays)[kArrays], int depth, int64_t end)
+  __device__ RowRing(const T* const (&arrays)[kArrays], int depth, int end)
       : depth_(depth), end_(end) {
     for (int i = 0; i < kArrays; ++i) arrays_[i] = arrays[i];
     const int group = static_cast<int>(threadIdx.x) / S::kThreads;
     const size_t row = static_cast<size_t>(depth) * sizeof(T);
-    ring_ = simt::shared<unsigned char>(offset(depth), bytes(depth)) +
+    ring_ = simt::shared<unsigned char>(kSumBytes, bytes(depth)) +
             static_cast<int64_t>(group * kStages * kArrays * row);
   }
-  /// Where it lies in shared memory, and how much of it a block needs.
-  static constexpr size_t offset(int depth) {
-    return kSumBytes +
-           (S::kRows == 1 ? 0 : (static_cast<size_t>(depth) * sizeof(float) + 15) / 16 * 16);
-  }
+  /// Bytes of shared memory that a block's rings take, behind the sums.
   static constexpr size_t bytes(int depth) {
     return static_cast<size_t>(S::kRows * kStages * kArrays * depth) * sizeof(T);
   }
-  __device__ void start(int64_t row) {
+  __device__ void start(int row) {
     if (row < end_)
       for (int i = 0; i < kArrays; ++i)
         for_row_units<S>(depth_, [&](int, int at) {
-          simt::cp_async_16(place(row, i, at), arrays_[i] + row * depth_ + at);
+          simt::cp_async_16(place(filled_, i, at), arrays_[i] + int64_t{row} * depth_ + at);
         });
+    filled_ = after(filled_);
     simt::cp_async_commit();
   }
-  /// Waits for the oldest row that was started, `row`.
+  /// Waits for the oldest row that was started.
   __device__ void wait() { simt::cp_async_wait<kStages - 1>(); }
-  __device__ void read(int64_t row, int array, int at, float (&v)[S::kLane]) const {
+  /// That row's elements from `at` on.
+  __device__ void read(int array, int at, float (&v)[S::kLane]) const {
     uint32_t words[4];
-    load_words(place(row, array, at), words);
+    load_words(place(oldest_, array, at), words);
     unpack_words<T>(words, v);
   }
+  __device__ void pop() { oldest_ = after(oldest_); }
 
  private:
-  __device__ void* place(int64_t row, int array, int at) const {
-    const int slot = static_cast<int>(row % kStages) * kArrays + array;
-    return static_cast<unsigned char*>(ring_ + (slot * depth_ + at) * static_cast<int>(sizeof(T)));
+  static __device__ int after(int slot) { return slot + 1 == kStages ? 0 : slot + 1; }
+  __device__ void* place(int slot, int array, int at) const {
+    return static_cast<unsigned char*>(ring_ + ((slot * kArrays + array) * depth_ + at) *
+                                                   static_cast<int>(sizeof(T)));
   }
   const T* arrays_[kArrays];
-  int depth_;
-  int64_t end_;
+  int depth_, filled_ = 0, oldest_ = 0;
+  int end_;
   simt::Shared<unsigned char> ring_;
 };
+
+/// Writes dscale's part of the block: that of its warps added in order. The rings are done with: the warps' parts lie there.
+template <typename S>
+__device__ void store_partial(const float (&sums)[S::kUnits][S::kLane], float* partial, int depth) {
+  if constexpr (S::kRows == 1) {
+    for_row_units<S>(depth, [&](int u, int at) { store<S::kLane>(partial + at, sums[u]); });
+  } else {
+    auto parts = simt::shared<float>(kSumBytes, static_cast<size_t>(S::kRows * depth));
+    const int group = static_cast<int>(threadIdx.x) / S::kThreads;
+    __syncthreads();
+    for_row_units<S>(depth, [&](int u, int at) {
+      store<S::kLane>(static_cast<float*>(parts + (group * depth + at)), sums[u]);
+    });
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < depth; i += kBlockThreads) {
+      float total = parts[i];
+#pragma unroll
+      for (int g = 1; g < S::kRows; ++g) total += parts[g * depth + i];
+      partial[i] = total;
+    }
+  }
+}
 
 // Rows under way: as many as let two blocks share a multiprocessor at 1024 elements.
 template <typename T, bool kResidual>
@@ -158,74 +159,75 @@ template <typename S, bool kResidual>
 using RingOf = RowRing<S, kResidual ? 3 : 2, kStages<typename S::Type, kResidual>>;
 
 template <typename S, bool kResidual>
-__device__ RingOf<S, kResidual> make_ring(const NormGradArgs<typename S::Type>& a, int64_t end) {
+__device__ RingOf<S, kResidual> make_ring(const NormGradArgs<typename S::Type>& a, int end) {
+  const int depth = S::depth(a.depth);
   if constexpr (kResidual)
-    return RingOf<S, kResidual>({a.x, a.dout, a.dx_new}, a.depth, end);
+    return RingOf<S, kResidual>({a.x, a.dout, a.dx_new}, depth, end);
   else
-    return RingOf<S, kResidual>({a.x, a.dout}, a.depth, end);
+    return RingOf<S, kResidual>({a.x, a.dout}, depth, end);
 }
 
 /// Blocks of a multiprocessor, by elements of a thread: in 16 bits registers are limited to what that many have.
-template <typename S>
-inline constexpr int kBlocksEach = S::kUnits* S::kLane >= 32   ? 2
-                                   : S::kUnits* S::kLane >= 16 ? 3
-                                                               : 4;
+template <typename S, MaskBits kBits>
+inline constexpr int kBlocksEach = S::kUnits* S::kLane >= (kBits == MaskBits::each ? 16 : 24) ? 2
+                                   : S::kUnits* S::kLane >= 16                                ? 3
+                                                                                              : 4;
 
-template <typename S, bool kResidual>
-__global__ void __launch_bounds__(kBlockThreads, sizeof(typename S::Type) == 2 ? kBlocksEach<S> : 1)
+template <typename S, bool kResidual, MaskBits kBits>
+__global__ void __launch_bounds__(kBlockThreads,
+                                  sizeof(typename S::Type) == 2 ? kBlocksEach<S, kBits> : 1)
     norm_grad_kernel(const __grid_constant__ NormGradArgs<typename S::Type> a) {
   using T = typename S::Type;
   constexpr int kLane = S::kLane, kAhead = kStages<T, kResidual> - 1;
+  const int depth = S::depth(a.depth);
   auto workspace = simt::shared<float>(0, kSumBytes / sizeof(float));
   const RowRun<S> run(a.rows);
   auto ring = make_ring<S, kResidual>(a, run.end);
-  float sums[S::kUnits][kLane] = {};
   for (int i = 0; i < kAhead; ++i) ring.start(run.begin + i);
-  for (int64_t row = run.begin; row < run.end; ++row) {
+  float scale[S::kUnits][kLane], sums[S::kUnits][kLane] = {};
+  for_row_units<S>(depth, [&](int u, int at) { load_constant<kLane>(a.scale + at, scale[u]); });
+  for (int row = run.begin; row < run.end; ++row) {
     ring.start(row + kAhead);
     ring.wait();
     RowSums mine;
-    for_row_units<S>(a.depth, [&](int, int at) {
-      float v[kLane], d[kLane], scale[kLane];
-      ring.read(row, 0, at, v);
-      ring.read(row, 1, at, d);
-      load<kLane>(a.scale + at, scale);
+    for_row_units<S>(depth, [&](int u, int at) {
+      float v[kLane], d[kLane];
+      ring.read(0, at, v);
+      ring.read(1, at, d);
 #pragma unroll
       for (int k = 0; k < kLane; ++k) {
         mine.squares += v[k] * v[k];
-        mine.products += v[k] * scale[k] * d[k];
+        mine.products += v[k] * scale[u][k] * d[k];
       }
     });
-    const Factors f = factors(row_sums<S>(mine, row, workspace), a.depth, a.eps);
-    for_row_units<S>(a.depth, [&](int u, int at) {
-      float v[kLane], d[kLane], scale[kLane];
-      ring.read(row, 0, at, v);
-      ring.read(row, 1, at, d);
-      load<kLane>(a.scale + at, scale);
+    const Factors f = factors(row_sums<S>(mine, row, workspace), depth, a.eps);
+    const RowMask<S, kBits> mask(a.mask, row, depth);
+    for_row_units<S>(depth, [&](int u, int at) {
+      float v[kLane], d[kLane];
+      ring.read(0, at, v);
+      ring.read(1, at, d);
 #pragma unroll
       for (int k = 0; k < kLane; ++k) {
         const float g = d[k] * f.r;
         sums[u][k] += g * v[k];
-        d[k] = g * scale[k] - v[k] * f.rescale;
+        d[k] = g * scale[u][k] - v[k] * f.rescale;
       }
       if constexpr (kResidual) {
-        ring.read(row, 2, at, v);
+        ring.read(2, at, v);
 #pragma unroll
         for (int k = 0; k < kLane; ++k) d[k] += v[k];
       }
-      store<kLane>(a.dx + row * a.depth + at, d);
-      if constexpr (kResidual)
-        if (a.dy != nullptr) {
-          const uint32_t bits = a.mask.template bits<kLane>(row, at);
-#pragma unroll
-          for (int k = 0; k < kLane; ++k) d[k] = dropped(a.mask.rule.keep, bits >> k & 1u, d[k]);
-          store<kLane>(a.dy + row * a.depth + at, d);
-        }
+      store_unit(a.dx + int64_t{row} * depth + at, d);
+      if constexpr (kBits != MaskBits::none) {
+        mask.drop(u, at, d);
+        store_unit(a.dy + int64_t{row} * depth + at, d);
+      }
     });
+    ring.pop();
   }
   simt::start_next();  // the sum of the parts
   simt::cp_async_wait<0>();
-  store_partial<S>(sums, a.partials + int64_t{blockIdx.x} * a.depth, a.depth);
+  store_partial<S>(sums, a.partials + int64_t{blockIdx.x} * depth, depth);
 }
 
 /// Any depth, any alignment: a block a row at a time, its part of dscale in global memory.
@@ -237,8 +239,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   float* partial = a.partials + int64_t{blockIdx.x} * a.depth;
   const int first = static_cast<int>(threadIdx.x);
   for (int i = first; i < a.depth; i += kBlockThreads) partial[i] = 0;
-  for (int64_t row = run.begin; row < run.end; ++row) {
-    const int64_t at = row * a.depth;
+  for (int row = run.begin; row < run.end; ++row) {
+    const int64_t at = int64_t{row} * a.depth;
     const bool drops = kResidual && a.dy != nullptr;
     float squares = 0, products = 0;
     for (int i = first; i < a.depth; i += kBlockThreads) {
@@ -256,7 +258,7 @@ __global__ void __launch_bounds__(kBlockThreads)
       a.dx[at + i] = simt::from_float<T>(d);
       if (drops)
         a.dy[at + i] = simt::from_float<T>(
-            dropped(a.mask.rule.keep, (a.mask.template bits<1>(row, i) & 1u) != 0, d));
+            dropped(a.mask.rule.scale, (a.mask.template bits<1>(row, i) & 1u) != 0, d));
     }
   }
 }
@@ -306,6 +308,7 @@ namespace {
 template <typename T, bool kResidual>
 void launch_norm_grad(NormGradArgs<T> a, const void* addend, float* dscale, bool vector,
                       Stream stream) {
+  QT_ASSERT(a.rows < int64_t{1} << 31);  // counted in 32 bits
   const int64_t multiprocessors = simt::device().multiprocessors;
   const auto with_partials = [&](int64_t blocks, const auto& launch) {
     const simt::Scratch partials(blocks * a.depth * static_cast<int64_t>(sizeof(float)), stream);
@@ -313,37 +316,30 @@ void launch_norm_grad(NormGradArgs<T> a, const void* addend, float* dscale, bool
     launch(static_cast<unsigned>(blocks));
     sum_partials_gpu(a.partials, blocks, a.depth, addend, dscale, stream);
   };
-  const auto run = [&]<typename S>(S) {
+  const auto run = [&]<typename S, MaskBits kBits>() {
     with_partials(std::clamp<int64_t>((a.rows + S::kRows - 1) / S::kRows, 1,
-                                      kBlocksEach<S> * multiprocessors),
+                                      kBlocksEach<S, kBits> * multiprocessors),
                   [&](unsigned blocks) {
-                    using Ring = RingOf<S, kResidual>;
-                    simt::launch(norm_grad_kernel<S, kResidual>,
+                    simt::launch(norm_grad_kernel<S, kResidual, kBits>,
                                  {.grid = blocks,
                                   .block = kBlockThreads,
-                                  .shared = Ring::offset(a.depth) + Ring::bytes(a.depth),
+                                  .shared = kSumBytes + RingOf<S, kResidual>::bytes(a.depth),
                                   .stream = stream},
                                  a);
                   });
   };
-  const int units = a.depth / kLanes<T>;
-  constexpr int kMost = 32 / kLanes<T>;  // a thread holds at most 32 elements
-  if (!vector || a.depth % kLanes<T> != 0 || units > kBlockThreads * kMost) {
+  bool found = false;
+  for_mask_bits(
+      a.dy != nullptr, a.mask, [&]<MaskBits kBits>(std::integral_constant<MaskBits, kBits>) {
+        if constexpr (kResidual || kBits == MaskBits::none)
+          found = for_row_shape<T, 32 / kLanes<T>, kBits != MaskBits::each>(
+              a.depth, vector, [&]<typename S>(S) { run.template operator()<S, kBits>(); });
+      });
+  if (!found)
     with_partials(std::clamp<int64_t>(a.rows, 1, 2 * multiprocessors), [&](unsigned blocks) {
       simt::launch(plain_norm_grad_kernel<T, kResidual>,
                    {.grid = blocks, .block = kBlockThreads, .shared = 128, .stream = stream}, a);
     });
-  } else if (units <= 32 * kMost / 2) {
-    run(RowShape<T, 32, kMost / 2>{});
-  } else if (units <= 32 * kMost) {
-    run(RowShape<T, 32, kMost>{});
-  } else if (units <= kBlockThreads * kMost / 4) {
-    run(RowShape<T, kBlockThreads, kMost / 4>{});
-  } else if (units <= kBlockThreads * kMost / 2) {
-    run(RowShape<T, kBlockThreads, kMost / 2>{});
-  } else {
-    run(RowShape<T, kBlockThreads, kMost>{});
-  }
 }
 
 }  // namespace

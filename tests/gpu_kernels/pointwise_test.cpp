@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 
+#include "kernels/rms_norm/rms_norm.h"
 #include "runtime/execution/gradient_buckets.h"
 #include "runtime/execution/tape.h"
 #include "runtime/op/op.h"
@@ -299,6 +300,48 @@ class ResidualNorm : public Pointwise {
     call("dropout", {v(dx)}, {v(want_dy)}, attrs);
     expect_near(floats(dy.back()), floats(want_dy.back()), tolerance, 1, "dy");
   }
+
+  void compare_with_cpu(const ResidualCase& c) {
+    const auto width = static_cast<size_t>(c.sizes.back());
+    const auto n = static_cast<size_t>(View::of<float>(nullptr, c.sizes).elements());
+    const bool drops = c.rate != 0;
+    Attrs attrs{{"eps", 1e-6}, {"rate", c.rate}, {"key0", int64_t{7}}, {"key1", int64_t{9}}};
+    attrs.set("broadcast_dim", c.broadcast_dim);
+    std::vector<std::vector<float>> in, out(5, std::vector<float>(n));
+    for (unsigned seed : {1, 2, 3, 4}) in.push_back(widened(rounded(normals(n, seed))));
+    std::vector<float> gain = normals(width, 5), want_dscale(width);
+    const OnDevice<float> scale(device(), gain), dscale(device(), want_dscale);
+    std::vector<OnDevice<bfloat16>> on;
+    for (const auto& values : in) on.emplace_back(device(), rounded(values));
+    for (const auto& values : out) on.emplace_back(device(), rounded(values));
+    const auto v = [&](size_t i) { return on[i].view(c.sizes); };
+    const auto host = [&](std::vector<float>& values) { return View::of(values.data(), c.sizes); };
+    const Sizes e{c.sizes.back()};
+    const View host_gain = View::of(gain.data(), e);
+    call("add_rms_norm", {v(0), v(1), scale.view(e)}, {v(4), v(5)}, attrs);
+    const std::vector<View> summands{host(in[0]), host(in[1]), host_gain};
+    add_rms_norm_cpu(summands, std::vector<View>{host(out[0]), host(out[1])}, attrs, {});
+    call("add_rms_norm_grad", {v(4), scale.view(e), v(2), v(3)},
+         {v(6), drops ? v(7) : View::none(), dscale.view(e)}, attrs);
+    std::vector<float> sum = widened(on[4].back());
+    const std::vector<View> gradients{host(sum), host_gain, host(in[2]), host(in[3])};
+    add_rms_norm_grad_cpu(gradients,
+                          std::vector<View>{host(out[2]), drops ? host(out[3]) : View::none(),
+                                            View::of(want_dscale.data(), e)},
+                          attrs, {});
+    const char* names[] = {"x_new", "out", "dx", "dy"};
+    for (size_t i = 0; i < 4; ++i)
+      expect_near(widened(on[4 + i].back()), out[i], 1e-2, 1, names[i]);
+    expect_near(dscale.back(), want_dscale, 1e-4, 1, "dscale");
+    // Without a residual.
+    call("rms_norm", {v(4), scale.view(e)}, {v(5)}, attrs);
+    expect_near(widened(on[5].back()), out[1], 2e-2, 1, "norm");
+    call("rms_norm_grad", {v(4), scale.view(e), v(2)}, {v(8), dscale.view(e)}, attrs);
+    rms_norm_grad_cpu(std::vector<View>{host(sum), host_gain, host(in[2])},
+                      std::vector<View>{host(out[4]), View::of(want_dscale.data(), e)}, attrs, {});
+    expect_near(widened(on[8].back()), out[4], 1e-2, 1, "dx alone");
+    expect_near(dscale.back(), want_dscale, 1e-4, 1, "dscale alone");
+  }
 };
 
 TEST_F(ResidualNorm, IsTheSumAndTheNorm) {
@@ -322,6 +365,20 @@ TEST_F(ResidualNorm, HasRowsOfAnyDepth) {
     compare<bfloat16>({{3, depth}});
   }
   compare<bfloat16>({{67, 2048}});  // several rows a block
+}
+
+// Widths whose shapes are full, and several rows a warp: against the CPU's float32, which shares no code with them.
+TEST_F(ResidualNorm, EqualsTheCpus) {
+  on_every_schedule([&] { compare_with_cpu({{2, 100, 512}, -2, 0.3}); });
+  for (const ResidualCase& c : std::vector<ResidualCase>{{{2, 150, 512}, -2, 0.3},
+                                                         {{7, 768}, -2, 0.3},
+                                                         {{2, 50, 1024}, -2, 0.3},
+                                                         {{7, 1024}},
+                                                         {{2, 9, 2048}, -2, 0.3},
+                                                         {{7, 4096}, -2, 0.3}}) {
+    SCOPED_TRACE(c.sizes.back());
+    compare_with_cpu(c);
+  }
 }
 
 /// Cross-entropy of given logits: x is the identity of one column, so logits are w's row.
