@@ -177,7 +177,7 @@ LossOutput BaseModel::loss_of(const TargetOutput& of, const HostArrays& batch, R
        .z_loss = options_.z_loss,
        .logit_scale = logits.logit_scale,
        .tied = logits.tied,
-       .is_total = true});
+       .is_total = !has_own_loss()});
   // The metrics may outlive the model.
   LossOutput output{
       result.loss,

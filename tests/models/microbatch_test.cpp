@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "models/base_model.h"
+#include "runtime/ops/ops.h"
 #include "runtime/optim/optax/noise.h"
 #include "runtime/trainer/trainer.h"
 
@@ -43,15 +44,21 @@ HostArrays random_batch(int64_t rows, int64_t inputs, int64_t targets) {
 
 struct Training {
   explicit Training(int64_t microbatches, const LossNormalizingFactor& factor = {},
-                    const TransformationPtr& rule = sgd(0.1), double dropout_rate = 0.25)
+                    const TransformationPtr& rule = sgd(0.1), double dropout_rate = 0.25,
+                    double loss_factor = 1)
       : model(small_config(dropout_rate), {.z_loss = 1e-3, .loss_normalizing_factor = factor}) {
     model.parameters().initialize(key_from_seed(7));
     trainer = std::make_unique<Trainer>(
-        [this](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
-          return model.loss_fn(batch, {begin, end}, {.train = true, .dropout_key = key});
+        [this, loss_factor](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
+          LossOutput out = model.loss_fn(batch, {begin, end}, {.train = true, .dropout_key = key});
+          if (loss_factor != 1) out.loss = ops::scale(out.loss, loss_factor);
+          return out;
         },
         model.parameters(), optax_optimizer(rule),
-        TrainerOptions{.num_microbatches = microbatches, .learning_rate = {}}, key_from_seed(9));
+        TrainerOptions{.num_microbatches = microbatches,
+                       .unscaled_loss = loss_factor == 1,
+                       .learning_rate = {}},
+        key_from_seed(9));
   }
   EncoderDecoderModel model;
   std::unique_ptr<Trainer> trainer;
@@ -79,6 +86,19 @@ TEST(Microbatches, GiveTheSameStepWithDropout) {
         for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-5) << info.name;
       }
     }
+  }
+}
+
+TEST(Microbatches, OfALossThatIsScaledGiveItsStep) {
+  const HostArrays batch = random_batch(8, 12, 9);
+  Training whole(1, {}, sgd(0.1), 0, 3), split(4, {}, sgd(0.1), 0, 3);
+  whole.trainer->train(batch);
+  split.trainer->train(batch);
+  // Three times the gradients of the test above, and of its bound.
+  for (const ParamInfo& info : whole.model.parameters().all()) {
+    const auto a = info.value.data<float>();
+    const auto b = split.model.parameters().at(info.name).value.data<float>();
+    for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 3e-5) << info.name;
   }
 }
 
