@@ -53,4 +53,14 @@ QT_DEVICE void cp_async_wait() {
 }
 #endif
 
+/// The bytes around `p` in global memory come into the second-level cache; nothing tells when. (PTX "prefetch".) The
+/// emulator reads one, so that AddressSanitizer sees what is outside of an array.
+QT_DEVICE void prefetch_l2(const void* p) {
+#ifdef QUINTET_EMULATE
+  (void)*static_cast<const volatile char*>(p);
+#else
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+#endif
+}
+
 }  // namespace quintet::QT_GPU::simt

@@ -145,6 +145,7 @@ constexpr DType kDTypes[] = {DType::bf16, DType::bf16, DType::bf16, DType::f32,
 
 class AttentionBf16 : public DeviceTest, public ::testing::WithParamInterface<Setting> {};
 using AttentionRanges = DeviceTest;
+using AttentionGradients = DeviceTest;
 
 void check(const Setting& s) {
   const Problem problem(s);
@@ -222,6 +223,31 @@ TEST_F(AttentionRanges, ThatAreThereAreNotFoundAgain) {
     return device().counters().read().launches - before;
   };
   EXPECT_EQ(launches(View::none()), launches(ranges.view()) + 1);
+}
+
+TEST_F(AttentionGradients, OfSm90AreOneKernel) {
+  on_every_schedule(
+      [] {
+        const Setting s{.name = "one", .queries = 40, .keys = 40, .heads = 1, .buckets = 0};
+        const Problem problem(s);
+        std::vector<Operand16> operands, results;
+        for (size_t i = 0; i < 7; ++i) operands.emplace_back(problem.in[i], kDTypes[i], true);
+        std::vector<View> in, out;
+        for (const Operand16& o : operands) in.push_back(o.view());
+        in.push_back(View::none());
+        const Operand16 result(problem.dout, DType::bf16, true),
+            dout(problem.dout, DType::bf16, true);
+        std::mt19937_64 random(3);
+        const Operand16 lse(normal_array({1, 1, 40}, random, false), DType::f32, true);
+        for (const Operand16* o : {&result, &lse, &dout}) in.push_back(o->view());
+        for (size_t i = 0; i < 3; ++i) results.emplace_back(problem.in[i], DType::bf16, false);
+        for (const Operand16& o : results) out.push_back(o.view());
+        out.push_back(View::none());
+        const auto before = device().counters().read().launches;
+        run(ops::table::attention_grad, in, out, problem.attrs);
+        EXPECT_EQ(device().counters().read().launches - before, 1);
+      },
+      {90});
 }
 
 const Attrs kDropped{{"rate", 0.3}, {"key0", int64_t{17}}, {"key1", int64_t{4242}}};

@@ -76,7 +76,6 @@ void attention_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream) 
   const Path path =
       path_of(in[0], attrs, in[3],
               is_aligned({&in[0], &in[1], &in[2], &result, &dout, &out[0], &out[1], &out[2]}));
-  const float unit = path == Path::kGeneral ? 1.0F : kLog2E;
   Prepared p(in, attrs, path != Path::kGeneral, stream);
   const Problem& problem = p.problem;
   expect(
@@ -96,14 +95,20 @@ void attention_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream) 
     if (has_table && !put_addend(p.dtable_addend, out[3])) fill(out[3], nullptr, 0, stream);
     return;
   }
+  const auto* dout16 = static_cast<const bf16*>(dout.pointer);
+  auto* dq = static_cast<bf16*>(out[0].pointer);
+  auto* dk = static_cast<bf16*>(out[1].pointer);
+  auto* dv = static_cast<bf16*>(out[2].pointer);
+  if (path == Path::kWgmma)
+    return backward_wgmma(p, static_cast<const bf16*>(result.pointer),
+                          static_cast<const float*>(lse.pointer), dout16, dq, dk, dv, dtable,
+                          stream);
+  const float unit = path == Path::kGeneral ? 1.0F : kLog2E;
   const Statistics s = make_statistics(p, result, lse, dout, unit, stream);
   if (path == Path::kGeneral)
-    backward_general(p, s, dout.pointer, out[0].pointer, out[1].pointer, out[2].pointer, dtable,
-                     stream);
+    backward_general(p, s, dout.pointer, dq, dk, dv, dtable, stream);
   else
-    (path == Path::kMma ? backward_mma : backward_wgmma)(
-        p, s, static_cast<const bf16*>(dout.pointer), static_cast<bf16*>(out[0].pointer),
-        static_cast<bf16*>(out[1].pointer), static_cast<bf16*>(out[2].pointer), dtable, stream);
+    backward_mma(p, s, dout16, dq, dk, dv, dtable, stream);
 }
 
 }  // namespace quintet::QT_GPU

@@ -13,38 +13,18 @@
 
 namespace quintet::QT_GPU::attention {
 
-struct GradientOperands {
-  const bf16 *q, *k, *v, *dout;
-  const uint8_t* keep;  // null: no dropout
-  const float *lse, *delta;
-  int64_t statistics_stride;  // padded queries
-};
-
-inline GradientOperands gradient_operands(const Prepared& p, const Statistics& s,
-                                          const bf16* dout) {
-  return {static_cast<const bf16*>(p.q),
-          static_cast<const bf16*>(p.k),
-          static_cast<const bf16*>(p.v),
-          dout,
-          p.keep,
-          s.lse,
-          s.delta,
-          padded_queries(p.problem.queries)};
-}
-
 struct GradientResults {
   bf16 *dq, *dk, *dv;
   float4* dq_sums;         // [row, query tile, ...]: the kernel's own rows and order
   float* dbias_diagonals;  // [b, h, part, 2 reach + 1]; null: not asked for
 };
 
-/// Blocks of keys of a part: [begin, end).
+/// Blocks of keys of a part: [begin, end). There are at most 16 parts (best_parts) and 2^24 blocks.
 struct Part {
   int begin, end;
 };
 __device__ inline Part part_of(int key_blocks, int parts, int part) {
-  return {static_cast<int>(static_cast<int64_t>(key_blocks) * part / parts),
-          static_cast<int>(static_cast<int64_t>(key_blocks) * (part + 1) / parts)};
+  return {key_blocks * part / parts, key_blocks * (part + 1) / parts};
 }
 
 /// Blocks of keys, `key_block` keys each, of a part that a tile of queries has to do with.

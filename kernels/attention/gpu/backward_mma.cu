@@ -8,6 +8,24 @@
 namespace quintet::QT_GPU::attention {
 namespace {
 
+struct GradientOperands {
+  const bf16 *q, *k, *v, *dout;
+  const uint8_t* keep;  // null: no dropout
+  const float *lse, *delta;
+  int64_t statistics_stride;  // padded queries
+};
+
+GradientOperands gradient_operands(const Prepared& p, const Statistics& s, const bf16* dout) {
+  return {static_cast<const bf16*>(p.q),
+          static_cast<const bf16*>(p.k),
+          static_cast<const bf16*>(p.v),
+          dout,
+          p.keep,
+          s.lse,
+          s.delta,
+          padded_queries(p.problem.queries)};
+}
+
 constexpr int kThreads = 256, kKeys = 128, kQueries = 64;
 
 // Offsets in shared memory. A warp owns 16 keys; for dq it owns 16 queries and half of the columns.

@@ -1,16 +1,21 @@
-// Gradients for sm_90a. One warp copies tiles (TMA), two warpgroups multiply (wgmma) for 64 keys
-// each. Blocks are persistent. Scores are computed transposed (rows are keys): weights and their gradients are, from
+// Gradients for sm_90a. One warp copies tiles (TMA), three make the statistics of their rows, two warpgroups
+// multiply (wgmma) for 64 keys each. Blocks are persistent. Scores are computed transposed (rows are keys): weights and their gradients are, from
 // registers, operands of the products for dv and dk; through shared memory they reach the product
 // for dq. Diagonals of the gradients are summed while the products run.
 
 #include "kernels/attention/gpu/backward.cuh"
+#include "kernels/attention/gpu/statistics.cuh"
 #include "kernels/attention/gpu/wgmma_tiles.cuh"
 
 namespace quintet::QT_GPU::attention {
 namespace {
 
 constexpr int kKeys = 128, kThreads = 3 * kGroup, kStages = 2;
-constexpr int kWarps = 8;  // that multiply
+constexpr int kWarps = 8;         // that multiply
+constexpr int kHelpers = 3 * 32;  // threads that make statistics
+// That the producer has announced to them: it goes on to a step when the one two before has been multiplied, so
+// that the one three before has been read.
+constexpr int kSteps = 4;
 
 // Offsets in shared memory. Of dq a warpgroup computes 64 queries or, of 128 columns, 64.
 template <int kDepth>
@@ -27,14 +32,28 @@ struct Shape {
   static constexpr size_t kScoresAt = kQueriesAt + 2 * kStages * kQueryBytes;
   static constexpr size_t kStatisticsAt = kScoresAt + 2 * kScoreBytes;
   static constexpr size_t kBarriersAt = kStatisticsAt + 2 * kStages * kStatisticsBytes;
-  static constexpr int kBarriers = 12;
+  static constexpr int kBarriers = 12 + kSteps;
   static constexpr size_t kWorkAt = kBarriersAt + 8 * kBarriers;
-  static constexpr size_t kDiagonalsAt = kWorkAt + 2 * 32;
+  static constexpr size_t kStepBytes = 56;
+  static constexpr size_t kStepsAt = kWorkAt + 2 * 40;
+  static constexpr size_t kDiagonalsAt = kStepsAt + kStepBytes * kSteps;
+  // Of a tile a helping thread keeps the statistics of so many rows: of every eighth of the groups of rows
+  // that the helping warps read together.
+  static constexpr int kRowsAtOnce = kHelpers / kRowLanes;
+  static constexpr int kGroups = (kQueries + kRowsAtOnce - 1) / kRowsAtOnce;
+  static constexpr int kHelperRows = (kGroups + kRowLanes - 1) / kRowLanes;
 };
 constexpr int kSums = 32;  // of dq, a thread
 
 struct Maps {
   simt::TensorMap q, k, v, dout;
+};
+
+struct Operands {
+  const bf16 *out, *dout;
+  const float* lse;     // [b, h, q]
+  float2* statistics;   // [block, query tile, kHelperRows, kHelpers]: those of the block's item
+  const uint8_t* keep;  // null: no dropout
 };
 
 // Of the sums of dq in GradientResults: `row` is that of a part of a head of a sequence, with one part of a block.
@@ -119,15 +138,17 @@ struct Barriers {
   __device__ uint64_t* douts_full(int stage) const { return &all[6 + stage]; }
   __device__ uint64_t* queries_empty(int stage) const { return &all[8 + stage]; }  // douts too
   __device__ uint64_t* scores_full(int buffer) const { return &all[10 + buffer]; }
+  __device__ uint64_t* step_announced(int stage) const { return &all[12 + stage]; }
   __device__ void init() const {
     for (int i = 0; i < 2; ++i) {
       simt::mbarrier_init(keys_full(i), 1);
       simt::mbarrier_init(keys_empty(i), 8);  // a thread of each consuming warp
       simt::mbarrier_init(queries_full(i), 1);
-      simt::mbarrier_init(douts_full(i), 1);
+      simt::mbarrier_init(douts_full(i), 1 + kHelpers / 32);  // and a thread of each helping warp
       simt::mbarrier_init(queries_empty(i), 8);
       simt::mbarrier_init(scores_full(i), 8);
     }
+    for (int i = 0; i < kSteps; ++i) simt::mbarrier_init(step_announced(i), 1);
     simt::fence_barrier_init();
   }
 };
@@ -138,32 +159,78 @@ struct Barriers {
 template <int kDepth>
 struct Work {
   static constexpr int kQueries = Shape<kDepth>::kQueries;
+  int number, end;  // of the parts of all heads, and where those of this block end
   int part, item, head, b, tiles, sums;
   Part blocks;
-  __device__ Work(const Problem& p, int parts, int number)
-      : part(number % parts),
+  __device__ Work(const Problem& p, int parts, int its_number, int its_end)
+      : number(its_number),
+        end(its_end),
+        part(number % parts),
         head(number / parts / p.batch),
         b(number / parts % p.batch),
-        tiles((p.queries + kQueries - 1) / kQueries),
-        blocks(part_of((p.keys + kKeys - 1) / kKeys, parts, part)) {
+        tiles((opaque(p.queries) + kQueries - 1) / kQueries),
+        blocks(part_of((opaque(p.keys) + kKeys - 1) / kKeys, parts, part)) {
     item = b * p.heads + head;
     sums = parts == 1 ? static_cast<int>(blockIdx.x) : item * parts + part;
+  }
+  /// Of this part, the blocks that a tile has to do with.
+  __device__ Part seen(const Problem& p, int tile) const {
+    return visits(tile_keys(p, b, tile * kQueries, kQueries), kKeys, blocks);
   }
   /// The first tile from `tile` on that has to do with `block`; `tiles` if none has.
   __device__ int next_tile(const Problem& p, int block, int tile) const {
 #pragma unroll 1
     for (; tile < tiles; ++tile) {
-      const Part seen = visits(tile_keys(p, b, tile * kQueries, kQueries), kKeys, blocks);
-      if (block >= seen.begin && block < seen.end) break;
+      const Part those = seen(p, tile);
+      if (block >= those.begin && block < those.end) break;
     }
     return tile;
   }
 };
 
+// A tile that the helping warps make statistics of, and rows that they will need: where they begin in out and dout,
+// and how many there are.
+struct Step {
+  int64_t at, next_at;
+  int64_t lse, range,
+      kept;  // of the tile's first row: in lse, Problem::row_ranges, Operands::statistics
+  int rows, next_rows;     // rows: 0: there are no more steps
+  bool is_first, is_last;  // of this part's blocks of keys
+};
 template <int kDepth>
-__device__ void produce(const Problem& p, const Maps& maps, const GradientOperands& in,
-                        const Work<kDepth>& work, Cursor<Shape<kDepth>::kKeyStages>& keys,
-                        Cursor<kStages>& queries) {
+__device__ Step& announced_step(uint32_t count) {
+  static_assert(sizeof(Step) <= Shape<kDepth>::kStepBytes);
+  return simt::shared<Step>(Shape<kDepth>::kStepsAt, kSteps)[Cursor<kSteps>{count}.stage()];
+}
+// Step `count`. Field by field, as there are no registers for all.
+template <int kDepth>
+__device__ void announce(const Problem& p, int parts, const Work<kDepth>& work, int block, int tile,
+                         uint32_t count) {
+  using S = Shape<kDepth>;
+  const int first = tile * S::kQueries;
+  Step& step = announced_step<kDepth>(count);
+  const Part seen = work.seen(p, tile);
+  step.is_first = block == seen.begin;
+  step.is_last = block + 1 == seen.end;
+  step.at = p.offset(p.queries, work.b, first, work.head);
+  step.lse = static_cast<int64_t>(work.item) * p.queries + first;
+  step.range = p.row_at(work.b, first);
+  step.kept = static_cast<int64_t>(blockIdx.x) * work.tiles + tile;
+  step.rows = min(p.queries - first, S::kQueries);
+  if (tile + 1 < work.tiles) {
+    step.next_at = p.offset(p.queries, work.b, first + S::kQueries, work.head);
+    step.next_rows = min(p.queries - first - S::kQueries, S::kQueries);
+  } else {  // of the next head
+    const int next = (work.number + 1) / parts;
+    step.next_at = p.offset(p.queries, next % p.batch, 0, next / p.batch);
+    step.next_rows = work.number + 1 == work.end ? 0 : min(p.queries, S::kQueries);
+  }
+  simt::mbarrier_arrive(Barriers{S{}}.step_announced(Cursor<kSteps>{count}.stage()));
+}
+
+template <int kDepth>
+__device__ void produce(const Problem& p, const Maps& maps, int parts, const Work<kDepth>& work,
+                        Cursor<Shape<kDepth>::kKeyStages>& keys, Cursor<kStages>& queries) {
   using S = Shape<kDepth>;
   const Barriers barriers{S{}};
   for (int block = work.blocks.begin; block < work.blocks.end; ++block, keys.advance()) {
@@ -178,25 +245,130 @@ __device__ void produce(const Problem& p, const Maps& maps, const GradientOperan
     for (int tile = work.next_tile(p, block, 0); tile < work.tiles;
          tile = work.next_tile(p, block, tile + 1), queries.advance()) {
       const int first = tile * S::kQueries;
-      const int64_t row = work.item * in.statistics_stride + first;
       const size_t at = S::kQueriesAt + 2 * queries.stage() * S::kQueryBytes;
-      const size_t statistics = S::kStatisticsAt + 2 * queries.stage() * S::kStatisticsBytes;
+      announce(p, parts, work, block, tile, queries.count);
       simt::mbarrier_wait(barriers.queries_empty(queries.stage()), queries.parity() ^ 1U);
       full = barriers.queries_full(queries.stage());
-      simt::mbarrier_arrive_expect_tx(full, S::kQueryBytes + S::kStatisticsBytes);
+      simt::mbarrier_arrive_expect_tx(full, S::kQueryBytes);
       load_tile<S::kQueries, kDepth>(simt::shared<bf16>(at, S::kQueryTile), maps.q, full, work.head,
                                      first, work.b);
-      simt::bulk_load(simt::shared<float>(statistics, S::kQueries), in.lse + row,
-                      S::kStatisticsBytes, full);
       full = barriers.douts_full(queries.stage());
-      simt::mbarrier_arrive_expect_tx(full, S::kQueryBytes + S::kStatisticsBytes);
+      simt::mbarrier_arrive_expect_tx(full, S::kQueryBytes);
       load_tile<S::kQueries, kDepth>(simt::shared<bf16>(at + S::kQueryBytes, S::kQueryTile),
                                      maps.dout, full, work.head, first, work.b);
-      simt::bulk_load(simt::shared<float>(statistics + S::kStatisticsBytes, S::kQueries),
-                      in.delta + row, S::kStatisticsBytes, full);
     }
   }
 }
+
+// What a helping thread does: statistics of each tile, next to where the producer puts it. A tile's first block of
+// keys computes them; for those after it the thread reads back from global memory what it wrote itself.
+template <int kDepth>
+class Helper {
+  using S = Shape<kDepth>;
+  using Mine = float2[S::kHelperRows];  // lse and delta
+
+ public:
+  __device__ Helper(const Problem& problem, const Operands& operands) : p(problem), in(operands) {}
+
+  __device__ void run() const {
+    const Barriers barriers{S{}};
+    for (uint32_t count = 0;; ++count) {
+      const Cursor<kSteps> steps{static_cast<uint32_t>(opaque(static_cast<int>(count)))};
+      simt::mbarrier_wait(barriers.step_announced(steps.stage()), steps.parity());
+      const Step& step = announced_step<kDepth>(steps.count);
+      if (step.rows == 0) return;
+      Mine mine;
+      get(step, mine);
+      const Cursor<kStages> queries{static_cast<uint32_t>(opaque(static_cast<int>(count)))};
+      simt::mbarrier_wait(barriers.queries_empty(queries.stage()), queries.parity() ^ 1U);
+      store(queries.stage(), mine);
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) simt::mbarrier_arrive(barriers.douts_full(queries.stage()));
+    }
+  }
+
+ private:
+  // Of the helping threads.
+  __device__ static int thread() { return opaque(static_cast<int>(threadIdx.x) - 32); }
+  // In a tile, row i that thread t keeps.
+  __device__ static int row_of(int i, int t) {
+    return (kRowLanes * i + t % kRowLanes) * S::kRowsAtOnce + t / kRowLanes;
+  }
+  __device__ float2& kept(const Step& step, int i) const {
+    return in.statistics[(step.kept * S::kHelperRows + i) * kHelpers + thread()];
+  }
+  __device__ void get(const Step& step, Mine& mine) const {
+    if (!step.is_first) {
+#pragma unroll
+      for (int i = 0; i < S::kHelperRows; ++i) mine[i] = kept(step, i);
+      return;
+    }
+    prefetch(step);
+    compute(step, mine);
+    if (step.is_last) return;
+#pragma unroll
+    for (int i = 0; i < S::kHelperRows; ++i) kept(step, i) = mine[i];
+  }
+  // The next rows arrive in the second-level cache while these are worked on.
+  __device__ void prefetch(const Step& step) const {
+    constexpr int kColumns = 32, kPieces = kDepth / kColumns;
+#pragma unroll 1
+    for (int i = thread(); i < step.next_rows * kPieces; i += kHelpers) {
+      const int column = i % kPieces * kColumns;
+      if (column >= p.depth) continue;
+      const int64_t at = static_cast<int64_t>(i / kPieces) * (p.heads * p.depth) + column;
+      simt::prefetch_l2(in.out + step.next_at + at);
+      simt::prefetch_l2(in.dout + step.next_at + at);
+    }
+  }
+  __device__ void compute(const Step& step, Mine& mine) const {
+    constexpr int kChunks = kDepth / (8 * kRowLanes);
+    const int t = thread(), lane = t % kRowLanes, stride = p.heads * p.depth;
+    int64_t at = step.at + static_cast<int64_t>(t / kRowLanes) * stride + 8 * lane;
+#pragma unroll
+    for (float2& both : mine) both.y = 0;
+#pragma unroll 1
+    for (int row = t / kRowLanes; row < S::kQueries;
+         row += S::kRowsAtOnce, at += S::kRowsAtOnce * stride) {
+      uint4 x[kChunks] = {}, y[kChunks] = {};
+#pragma unroll
+      for (int i = 0; i < kChunks; ++i)
+        if (row < step.rows && 8 * (lane + kRowLanes * i) < p.depth) {
+          x[i] = reinterpret_cast<const uint4*>(in.out + at)[kRowLanes * i];
+          y[i] = reinterpret_cast<const uint4*>(in.dout + at)[kRowLanes * i];
+        }
+      float delta = 0;
+#pragma unroll
+      for (int i = 0; i < kChunks; ++i) delta = add_products(x[i], y[i], delta);
+      delta = sum_of_row(delta);
+#pragma unroll
+      for (int i = 0; i < S::kHelperRows; ++i)
+        if (row == row_of(i, t)) mine[i].y = delta;
+    }
+#pragma unroll
+    for (int i = 0; i < S::kHelperRows; ++i) {
+      const int row = row_of(i, thread());
+      mine[i].x = row < step.rows ? log_sum_of(p, in.lse + step.lse + row, step.range + row, kLog2E)
+                                  : kVanish;
+    }
+  }
+  __device__ static void store(int stage, const Mine& mine) {
+    const int t = thread();
+    const size_t at = S::kStatisticsAt + 2 * stage * S::kStatisticsBytes;
+    const auto lse = simt::shared<float>(at, S::kQueries);
+    const auto delta = simt::shared<float>(at + S::kStatisticsBytes, S::kQueries);
+#pragma unroll
+    for (int i = 0; i < S::kHelperRows; ++i) {
+      const int row = row_of(i, t);
+      if (row >= S::kQueries) continue;
+      lse[row] = mine[i].x;
+      delta[row] = mine[i].y;
+    }
+  }
+
+  const Problem& p;
+  const Operands& in;
+};
 
 // One warpgroup's part: keys [64 group, 64 group + 64) of each block.
 template <int kDepth, bool kBias>
@@ -205,7 +377,7 @@ class Consumer {
   static constexpr int kQueries = S::kQueries;
 
  public:
-  __device__ Consumer(const Problem& problem, const GradientOperands& operands,
+  __device__ Consumer(const Problem& problem, const Operands& operands,
                       const GradientResults& results, Work<kDepth>& its_work, int its_parts,
                       const DiagonalStrips& its_strips)
       : p(problem),
@@ -217,25 +389,27 @@ class Consumer {
         strips(its_strips),
         thread(static_cast<int>(threadIdx.x) - kGroup) {}
 
-  __device__ void run(int number, int end) {
+  __device__ void run() {
     const bool sums_diagonals = kBias && to.dbias_diagonals != nullptr;
-    for (bool is_first = true; number < end; ++number, is_first = false) {
-      simt::named_barrier_sync(1, 2 * kGroup);  // the last one's work has been read
-      const int last_head = work.head;
-      simt::named_barrier_sync(1, 2 * kGroup);
-      if (thread == 0) work = Work<kDepth>(p, parts, number);
-      simt::named_barrier_sync(1, 2 * kGroup);
-      if (kBias && (is_first || work.head != last_head)) {
+    for (bool is_new_head = true;;) {
+      if (kBias && is_new_head) {
         head_diagonals.load(p, work.head, -1, S::kDiagonalsAt, thread, 2 * kGroup);
         simt::named_barrier_sync(1, 2 * kGroup);
       }
       for_keys();
-      if (!sums_diagonals) continue;
-      __syncwarp();
-      strips.finish(thread / 32, thread % 32);
+      if (sums_diagonals) {
+        __syncwarp();
+        strips.finish(thread / 32, thread % 32);
+        simt::named_barrier_sync(1, 2 * kGroup);
+        const int64_t row = static_cast<int64_t>(work.item) * parts + work.part;
+        strips.store(to.dbias_diagonals + row * (2 * p.reach + 1), thread, 2 * kGroup);
+      }
+      if (work.number + 1 == work.end) return;
+      const int last_head = work.head;
+      simt::named_barrier_sync(1, 2 * kGroup);  // the last one's work has been read
+      if (thread == 0) work = Work<kDepth>(p, parts, work.number + 1, work.end);
       simt::named_barrier_sync(1, 2 * kGroup);
-      const int64_t row = static_cast<int64_t>(work.item) * parts + work.part;
-      strips.store(to.dbias_diagonals + row * (2 * p.reach + 1), thread, 2 * kGroup);
+      is_new_head = work.head != last_head;
     }
   }
 
@@ -455,7 +629,7 @@ class Consumer {
   }
 
   const Problem& p;
-  const GradientOperands& in;
+  const Operands& in;
   const GradientResults& to;
   Work<kDepth>& work;
   const int parts;
@@ -474,7 +648,7 @@ template <int kDepth, bool kBias>
 __global__ void __launch_bounds__(kThreads, 1)
     backward_kernel([[maybe_unused]] const __grid_constant__ Problem p,
                     [[maybe_unused]] const __grid_constant__ Maps maps,
-                    [[maybe_unused]] const __grid_constant__ GradientOperands in,
+                    [[maybe_unused]] const __grid_constant__ Operands in,
                     [[maybe_unused]] const __grid_constant__ GradientResults to,
                     [[maybe_unused]] int parts) {
 #if QT_SM90A
@@ -483,27 +657,29 @@ __global__ void __launch_bounds__(kThreads, 1)
   const BiasDiagonals head_diagonals(reach, kKeys, S::kQueries, S::kDiagonalsAt);
   const DiagonalStrips strips(reach, kWarps,
                               S::kDiagonalsAt + BiasDiagonals::bytes(reach, kKeys, S::kQueries));
-  static_assert(S::kWorkAt + 2 * sizeof(Work<kDepth>) <= S::kDiagonalsAt);
+  static_assert(S::kWorkAt + 2 * sizeof(Work<kDepth>) <= S::kStepsAt);
   const auto works = simt::shared<Work<kDepth>>(S::kWorkAt, 2);  // of who copies, of who multiplies
   const int64_t count = static_cast<int64_t>(p.batch) * p.heads * parts;
   int number = static_cast<int>(count * blockIdx.x / gridDim.x);
   const int end = static_cast<int>(count * (blockIdx.x + 1) / gridDim.x);
   if (threadIdx.x == 0) Barriers{S{}}.init();
-  if (threadIdx.x < 2) works[threadIdx.x] = Work<kDepth>(p, parts, number);
+  if (threadIdx.x < 2) works[threadIdx.x] = Work<kDepth>(p, parts, number, end);
   if (kBias && to.dbias_diagonals != nullptr) strips.clear();
   __syncthreads();
   if (threadIdx.x < kGroup) {
     simt::register_dealloc<40>();
+    if (threadIdx.x >= 32) return Helper<kDepth>(p, in).run();
     if (threadIdx.x != 0) return;
     Cursor<S::kKeyStages> keys;
     Cursor<kStages> queries;
-    for (; number < end; ++number) {
-      works[0] = Work<kDepth>(p, parts, number);
-      produce<kDepth>(p, maps, in, works[0], keys, queries);
-    }
+    for (Work<kDepth>& work = works[0]; work.number < work.end;
+         work = Work<kDepth>(p, parts, work.number + 1, work.end))
+      produce<kDepth>(p, maps, parts, work, keys, queries);
+    announced_step<kDepth>(queries.count).rows = 0;
+    simt::mbarrier_arrive(Barriers{S{}}.step_announced(Cursor<kSteps>{queries.count}.stage()));
   } else {
     simt::register_alloc<232>();
-    Consumer<kDepth, kBias>(p, in, to, works[1], parts, strips).run(number, end);
+    Consumer<kDepth, kBias>(p, in, to, works[1], parts, strips).run();
   }
 #endif
 }
@@ -528,8 +704,8 @@ __global__ void __launch_bounds__(2 * kGroup)
 }
 
 template <int kDepth, bool kBias>
-void launch_backward(const Prepared& prepared, const GradientOperands& in, GradientResults to,
-                     float* dtable, Stream stream) {
+void launch_backward(const Prepared& prepared, Operands in, GradientResults to, float* dtable,
+                     Stream stream) {
   using S = Shape<kDepth>;
   const Problem& p = prepared.problem;
   const int64_t items = static_cast<int64_t>(p.batch) * p.heads;
@@ -538,10 +714,12 @@ void launch_backward(const Prepared& prepared, const GradientOperands& in, Gradi
   const int64_t blocks = std::min<int64_t>(items * parts, simt::device().multiprocessors);
   to.dq_sums = prepared.scratch<float4>((parts == 1 ? blocks : items * parts) * tiles *
                                         (kSums / 4 * 2 * kGroup));
+  in.statistics = prepared.scratch<float2>(blocks * tiles * S::kHelperRows * kHelpers);
   if (dtable != nullptr)
     to.dbias_diagonals = prepared.scratch<float>(items * parts * prepared.diagonals_length());
-  const Maps maps{map_of(p, in.q, p.queries, S::kQueries), map_of(p, in.k, p.keys, kKeys),
-                  map_of(p, in.v, p.keys, kKeys), map_of(p, in.dout, p.queries, S::kQueries)};
+  const Maps maps{map_of(p, prepared.q, p.queries, S::kQueries),
+                  map_of(p, prepared.k, p.keys, kKeys), map_of(p, prepared.v, p.keys, kKeys),
+                  map_of(p, in.dout, p.queries, S::kQueries)};
   const int reach = kBias ? p.reach : 0;
   simt::launch(
       backward_kernel<kDepth, kBias>,
@@ -562,9 +740,9 @@ void launch_backward(const Prepared& prepared, const GradientOperands& in, Gradi
 
 }  // namespace
 
-void backward_wgmma(const Prepared& p, const Statistics& s, const bf16* dout, bf16* dq, bf16* dk,
-                    bf16* dv, float* dtable, Stream stream) {
-  const GradientOperands in = gradient_operands(p, s, dout);
+void backward_wgmma(const Prepared& p, const bf16* out, const float* lse, const bf16* dout,
+                    bf16* dq, bf16* dk, bf16* dv, float* dtable, Stream stream) {
+  const Operands in{out, dout, lse, nullptr, p.keep};
   const GradientResults to{dq, dk, dv, nullptr, nullptr};
   const bool has_bias = p.problem.table != nullptr;
   if (p.problem.depth <= 64)

@@ -73,7 +73,16 @@ struct Problem {
   /// In `ranges`: of a sequence's tiles, and of its queries.
   __device__ int64_t tiles_at(int b) const { return static_cast<int64_t>(b) * ranges_stride; }
   __device__ int64_t rows_at(int b) const { return tiles_at(b) + query_tiles(); }
+  /// The range of a sequence's query is row_ranges()[row_at(b, i)] (row_keys).
+  __device__ const int2* row_ranges() const { return reinterpret_cast<const int2*>(ranges); }
+  __device__ int64_t row_at(int b, int i) const { return 2 * rows_at(b) + i; }
 };
+
+/// x, of which the compiler knows nothing: no register holds what follows from it from before a loop on.
+__device__ inline int opaque(int x) {
+  simt::forget(x);
+  return x;
+}
 
 /// One past the last key at or before the position of query i.
 __device__ inline int causal_end(const Problem& p, int i) {
@@ -85,7 +94,7 @@ __device__ inline int causal_end(const Problem& p, int i) {
 __device__ inline RowKeys row_keys(const Problem& p, int b, int i) {
   if (i >= p.queries) return {0, 0, false, false};
   if (p.ranges == nullptr) return {0, p.causal ? causal_end(p, i) : p.keys, false, false};
-  const int2 packed = reinterpret_cast<const int2*>(p.ranges + p.rows_at(b))[i];
+  const int2 packed = p.row_ranges()[p.row_at(b, i)];
   return {packed.x, packed.y & kEndMask, (packed.y & kHolesBit) != 0, (packed.y & kNoneBit) != 0};
 }
 

@@ -4,17 +4,18 @@
 #include <cmath>
 
 #include "kernels/attention/gpu/prepare.cuh"
+#include "kernels/attention/gpu/statistics.cuh"
 
 namespace quintet::QT_GPU::attention {
 namespace {
 
-constexpr int kThreads = 256, kLanes = 8;  // kLanes threads share a row of a head
-constexpr float kVanish = 1e30F;           // exp(score - kVanish) is 0 for every score
+constexpr int kThreads = 256;
 
+// A lane's part of <x, y>.
 template <typename T>
 __device__ float row_dot(const T* x, const T* y, int depth, int lane) {
   float sum = 0;
-  for (int c = lane; c < depth; c += kLanes)
+  for (int c = lane; c < depth; c += kRowLanes)
     sum = fmaf(simt::to_float(x[c]), simt::to_float(y[c]), sum);
   return sum;
 }
@@ -22,26 +23,19 @@ __device__ float row_dot(const T* x, const T* y, int depth, int lane) {
 // The same with 16-byte loads: depth a multiple of 8, rows aligned.
 __device__ float row_dot_wide(const bf16* x, const bf16* y, int depth, int lane) {
   float sum = 0;
-  for (int c = 8 * lane; c < depth; c += 8 * kLanes) {
-    const uint4 a = *reinterpret_cast<const uint4*>(x + c);
-    const uint4 b = *reinterpret_cast<const uint4*>(y + c);
-    const uint32_t as[4] = {a.x, a.y, a.z, a.w}, bs[4] = {b.x, b.y, b.z, b.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float2 u = simt::unpack<bf16>(as[i]), w = simt::unpack<bf16>(bs[i]);
-      sum = fmaf(u.x, w.x, fmaf(u.y, w.y, sum));
-    }
-  }
+  for (int c = 8 * lane; c < depth; c += 8 * kRowLanes)
+    sum = add_products(*reinterpret_cast<const uint4*>(x + c),
+                       *reinterpret_cast<const uint4*>(y + c), sum);
   return sum;
 }
 
-// Rows in the order of memory, [b, padded query, head], kLanes threads each.
+// Rows in the order of memory, [b, padded query, head], kRowLanes threads each.
 template <typename T, bool kWide>
 __global__ void statistics_kernel(const __grid_constant__ Problem p, int padded, const T* out,
                                   const T* dout, const float* lse, float unit, float* lse_out,
                                   float* delta_out) {
-  const int64_t row = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) / kLanes;
-  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const int64_t row = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) / kRowLanes;
+  const int lane = static_cast<int>(threadIdx.x) % kRowLanes;
   const int head = static_cast<int>(row % p.heads);
   const int query = static_cast<int>(row / p.heads % padded);
   const int b = static_cast<int>(row / p.heads / padded);
@@ -54,18 +48,11 @@ __global__ void statistics_kernel(const __grid_constant__ Problem p, int padded,
     else
       delta = row_dot(out + at, dout + at, p.depth, lane);
   }
-  for (int mask = kLanes / 2; mask > 0; mask /= 2)
-    delta += __shfl_xor_sync(0xffffffffU, delta, mask);
+  delta = sum_of_row(delta);
   if (lane != 0 || b >= p.batch) return;
-  float log_sum = kVanish;
-  if (is_real) {
-    log_sum = row_keys(p, b, query).none
-                  ? logf(static_cast<float>(p.keys))
-                  : lse[(static_cast<int64_t>(b) * p.heads + head) * p.queries + query];
-    log_sum *= unit;
-  }
-  const int64_t to = (static_cast<int64_t>(b) * p.heads + head) * padded + query;
-  lse_out[to] = log_sum;
+  const int64_t item = static_cast<int64_t>(b) * p.heads + head, to = item * padded + query;
+  lse_out[to] =
+      is_real ? log_sum_of(p, lse + item * p.queries + query, p.row_at(b, query), unit) : kVanish;
   delta_out[to] = delta;
 }
 
@@ -119,7 +106,7 @@ Statistics make_statistics(const Prepared& prepared, const View& out, const View
   auto* deltas = prepared.scratch<float>(rows);
   if (rows == 0) return {log_sums, deltas};
   const simt::Launch how{
-      .grid = dim3(static_cast<unsigned>((rows * kLanes + kThreads - 1) / kThreads)),
+      .grid = dim3(static_cast<unsigned>((rows * kRowLanes + kThreads - 1) / kThreads)),
       .block = dim3(kThreads),
       .stream = stream};
   const auto address =

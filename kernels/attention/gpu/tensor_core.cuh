@@ -17,7 +17,8 @@ void forward_mma(const Prepared& p, bf16* out, float* lse, Stream stream);
 void forward_wgmma(const Prepared& p, bf16* out, float* lse, Stream stream, bool ping_pong);
 void backward_mma(const Prepared& p, const Statistics& s, const bf16* dout, bf16* dq, bf16* dk,
                   bf16* dv, float* dtable, Stream stream);
-void backward_wgmma(const Prepared& p, const Statistics& s, const bf16* dout, bf16* dq, bf16* dk,
-                    bf16* dv, float* dtable, Stream stream);
+/// Makes statistics itself, of out [b, q, h*d] and lse [b, h, q] as the forward pass left them.
+void backward_wgmma(const Prepared& p, const bf16* out, const float* lse, const bf16* dout,
+                    bf16* dq, bf16* dk, bf16* dv, float* dtable, Stream stream);
 
 }  // namespace quintet::QT_GPU::attention
