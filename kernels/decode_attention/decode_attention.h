@@ -38,6 +38,8 @@ struct SharedKeys {
   /// Lays all out in `memory`, floats() of them.
   static SharedKeys at(float* memory, int64_t length, int64_t head_dim,
                        CacheType type = CacheType::native);
+  /// Where they begin, floats() of them.
+  const void* memory() const { return type == CacheType::native ? keys : key_scales; }
   /// Writes token t: key and value are [head_dim].
   void set(int64_t t, const float* key, const float* value, int64_t head_dim) const;
 };

@@ -34,6 +34,8 @@
 
 namespace quintet {
 
+class FetchQueue;
+
 enum class WeightType { f32, bf16, int8, int8_dynamic, fp8 };
 /// "f32", "bf16", "int8", "int8_dynamic", "fp8"; throws a usage error.
 WeightType weight_type_from_name(const std::string& name);
@@ -183,9 +185,11 @@ struct Tile {
 };
 
 /// Calls `done` for each tile of x w in the given panels. `next`: memory read right after (the same
-/// thread's next panels), whose first bytes are fetched while the last panel is computed, or null.
+/// thread's next panels), whose first bytes are fetched while the last panel is computed, or null. `later`: what is
+/// fetched beside the panels, a line every four steps of k, or null.
 void multiply(const PackedRows& x, const PackedMatrix& w, PanelRange panels,
-              const std::function<void(const Tile&)>& done, const void* next = nullptr);
+              const std::function<void(const Tile&)>& done, const void* next = nullptr,
+              FetchQueue* later = nullptr);
 
 /// What usually becomes of a tile.
 void store_tile(const Tile& tile, float* y, int64_t stride);                // y = tile

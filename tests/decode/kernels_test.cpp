@@ -13,6 +13,7 @@
 
 #include "kernels/decode_attention/decode_attention.h"
 #include "kernels/logits/logits.h"
+#include "kernels/prepacked_matmul/fetch_queue.h"
 #include "kernels/prepacked_matmul/prepacked_matmul.h"
 
 namespace quintet {
@@ -236,6 +237,51 @@ TEST(PackedMatmul, ColumnsComeInParts) {
           EXPECT_EQ(want[static_cast<size_t>(i)], w[static_cast<size_t>(i * row + c)]);
       }
     }
+}
+
+TEST(FetchQueue, GivesTheLinesOfItsRangesInOrder) {
+  constexpr int64_t kLine = FetchQueue::kLine;
+  const std::vector<char> memory(16 * kLine);
+  const auto at = [&](int64_t line) { return memory.data() + line * kLine; };
+  FetchQueue queue;
+  EXPECT_EQ(queue.next_line(), nullptr);
+  queue.add(at(0), kLine);
+  queue.add(at(1), kLine);      // continues the last
+  queue.add(at(8), kLine + 1);  // two lines, the second in part
+  queue.add(at(4), kLine);
+  for (const int64_t line : {0, 1, 8, 9, 4}) EXPECT_EQ(queue.next_line(), at(line)) << line;
+  EXPECT_EQ(queue.next_line(), nullptr);
+  queue.add(at(2), kLine);
+  queue.add(at(0), FetchQueue::kMostBytes - 6 * kLine);
+  EXPECT_FALSE(queue.full());
+  queue.add(at(0), kLine);
+  EXPECT_TRUE(queue.full());
+  queue.clear();
+  EXPECT_FALSE(queue.full());
+  queue.add(at(6), kLine);
+  EXPECT_EQ(queue.next_line(), at(6));
+  EXPECT_EQ(queue.next_line(), nullptr);
+}
+
+TEST(PackedMatmul, FetchesALineBesideThePanelsEveryFourSteps) {
+  constexpr int64_t kRows = 14, kDepth = 24;  // too many for two panels at a time
+  const int64_t n = 3 * panel_width();
+  const auto x = random_floats(kRows * kDepth, 8), w = random_floats(kDepth * n, 9);
+  const std::vector<char> memory(64 * FetchQueue::kLine);
+  for (const WeightType type : {WeightType::f32, WeightType::int8, WeightType::int8_dynamic}) {
+    HugeArena arena;
+    const PackedMatrix packed = PackedMatrix::pack(w.data(), kDepth, n, arena, type);
+    PackedRows rows;
+    rows.pack(x.data(), kRows, kDepth);
+    FetchQueue queue;
+    queue.add(memory.data(), static_cast<int64_t>(memory.size()));
+    multiply(
+        rows, packed, {0, 3}, [](const Tile&) {}, nullptr, &queue);
+    // Each time for a group of rows, of which other instruction sets have more.
+    EXPECT_EQ(queue.next_line(),
+              memory.data() + 3 * rows.groups() * (kDepth / 4) * FetchQueue::kLine)
+        << name_of(type);
+  }
 }
 
 TEST(PackedMatmul, TilesAreUsedAsTheyShould) {

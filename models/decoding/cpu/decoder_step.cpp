@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "kernels/prepacked_matmul/fetch_queue.h"
 #include "models/decoding/cpu/experts.h"
 #include "models/decoding/cpu/team_barrier.h"
 #include "models/decoding/network/layer.h"
@@ -89,47 +90,34 @@ struct StepRun {
 class StepBackend {
  public:
   StepBackend(StepRun& run, Part part, TeamBarrier& barrier)
-      : run_(run), part_(part), barrier_(barrier) {}
+      : run_(run), part_(part), barrier_(barrier) {
+    fetch_cached(0);
+  }
 
   void project(size_t, const PackedAttention& attention) {
     const PackedRows& rows = normalized(attention.norm);
     const int64_t width = attention.in.n();
     multiply(
         rows, attention.in, share(attention.in),
-        [&](const Tile& tile) { store_tile(tile, run_.qkv.data(), width); }, next());
+        [&](const Tile& tile) { store_tile(tile, run_.qkv.data(), width); }, next(), &later_);
     barrier_.wait();
   }
 
-  /// Units are ordered by group, head, row, so that a part's rows of one item share what they read.
   void attend_self(size_t layer, const PackedAttention&) {
-    const int64_t heads = run_.sizes.num_heads, units = run_.rows * heads;
-    const int64_t begin = part_.begin(units), end = part_.end(units);
     if (appends_first()) {
       const int64_t kv_heads = run_.sizes.kv_heads(), kept = run_.rows * kv_heads;
       for (int64_t u = part_.begin(kept); u < part_.end(kept); ++u)
         append(layer, u % kv_heads, u / kv_heads);
       barrier_.wait();
     }
-    for (const StepGroup& group : run_.step.groups) {
-      const int64_t count = group.end - group.begin;
-      for (int64_t u = std::max(begin, group.begin * heads); u < std::min(end, group.end * heads);
-           ++u) {
-        const int64_t within = u - group.begin * heads;
-        attend_row(layer, within / count, group.begin + within % count);
-      }
-    }
+    each_self([&](int64_t head, int64_t r) { attend_row(layer, head, r); });
+    if (!has_cross()) fetch_cached(layer + 1);
     barrier_.wait_for_ranks();
   }
 
   void attend_cross(size_t layer) {
-    const int64_t heads = run_.sizes.num_heads, d = run_.sizes.head_dim;
-    const auto units = static_cast<int64_t>(run_.step.groups.size()) * heads;
-    for (int64_t u = part_.begin(units); u < part_.end(units); ++u) {
-      const StepGroup& group = run_.step.groups[static_cast<size_t>(u / heads)];
-      const int64_t head = u % heads;
-      const SharedKeys& keys =
-          group
-              .cross[static_cast<int64_t>(layer) * group.cross_layer + run_.sizes.kv_head_of(head)];
+    const int64_t d = run_.sizes.head_dim;
+    each_cross(layer, [&](const StepGroup& group, int64_t head, const SharedKeys& keys) {
       queries_.clear();
       for (int64_t r = group.begin; r < group.end; ++r)
         queries_.push_back({.query = run_.qkv.data() + r * run_.joined + head * d,
@@ -137,14 +125,15 @@ class StepBackend {
                             .limit = keys.length,
                             .bias = nullptr});
       attend_shared(queries_, keys, d, scratch_);
-    }
+    });
+    fetch_cached(layer + 1);
     barrier_.wait_for_ranks();
   }
 
   void add_product(const PackedMatrix& w) { add_product(run_.attended, run_.attended_width, w); }
 
   void add_mlp(const std::vector<float>& norm, const PackedMlp& mlp) {
-    mlp_activations(normalized(norm), mlp, part_, run_.hidden, next());
+    mlp_activations(normalized(norm), mlp, part_, run_.hidden, next(), &later_);
     barrier_.wait_for_ranks();
     add_product(run_.hidden, mlp.width, mlp.out);
   }
@@ -182,6 +171,57 @@ class StepBackend {
   }
 
  private:
+  bool has_cross() const { return run_.step.groups.front().cross != nullptr; }
+  /// Calls use(head, row) for this part's units of self-attention, ordered by group, head, row, so that rows of one item
+  /// share what they read.
+  template <class Use>
+  void each_self(const Use& use) const {
+    const int64_t heads = run_.sizes.num_heads, units = run_.rows * heads;
+    const int64_t begin = part_.begin(units), end = part_.end(units);
+    for (const StepGroup& group : run_.step.groups) {
+      const int64_t count = group.end - group.begin;
+      for (int64_t u = std::max(begin, group.begin * heads); u < std::min(end, group.end * heads);
+           ++u) {
+        const int64_t within = u - group.begin * heads;
+        use(within / count, group.begin + within % count);
+      }
+    }
+  }
+  /// Calls use(group, head, keys) for those of cross-attention.
+  template <class Use>
+  void each_cross(size_t layer, const Use& use) const {
+    const int64_t heads = run_.sizes.num_heads;
+    const auto units = static_cast<int64_t>(run_.step.groups.size()) * heads;
+    for (int64_t u = part_.begin(units); u < part_.end(units); ++u) {
+      const StepGroup& group = run_.step.groups[static_cast<size_t>(u / heads)];
+      const int64_t head = u % heads;
+      use(group, head,
+          group.cross[static_cast<int64_t>(layer) * group.cross_layer +
+                      run_.sizes.kv_head_of(head)]);
+    }
+  }
+  /// Lets the products that follow fetch the keys and values that a layer's attention reads: caches are larger than what
+  /// is left of the processor's beside the weights.
+  void fetch_cached(size_t layer) {
+    later_.clear();
+    if (layer == run_.network.decoder().layers.size()) return;
+    const int64_t d = run_.sizes.head_dim;
+    const CacheType type = run_.step.layout.type;
+    const int64_t bytes = cached_floats(d, type) * static_cast<int64_t>(sizeof(float));
+    each_self([&](int64_t head, int64_t r) {
+      if (later_.full()) return;
+      const CachedHead at =
+          run_.step.layout.at(static_cast<int64_t>(layer), run_.sizes.kv_head_of(head));
+      for (const int64_t part : {at.keys, at.values})
+        for (const float* slot : run_.row(r).past) later_.add(slot + part, bytes);
+    });
+    if (!has_cross()) return;
+    each_cross(layer, [&](const StepGroup&, int64_t, const SharedKeys& keys) {
+      if (later_.full()) return;
+      later_.add(keys.memory(), SharedKeys::floats(keys.length, d, keys.type) *
+                                    static_cast<int64_t>(sizeof(float)));
+    });
+  }
   /// From all ranks, before the next step writes there.
   void copy_logits(float* logits) {
     barrier_.wait_for_ranks();
@@ -224,7 +264,7 @@ class StepBackend {
         [&, e = run_.sizes.emb_dim, x = own_columns_of_x()](const Tile& tile) {
           add_tile(tile, x, e);
         },
-        next());
+        next(), &later_);
     barrier_.wait_for_ranks();
   }
 
@@ -255,6 +295,7 @@ class StepBackend {
   const Part part_;
   TeamBarrier& barrier_;
   size_t read_ = 0;               // in the order
+  FetchQueue later_;              // what the next layer's attention reads
   PackedRows packed_, parallel_;  // parallel_: what all parts of a parallel layer read
   bool is_parallel_ = false;
   std::vector<float> scratch_, routed_rows_;
