@@ -573,7 +573,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
       run.moments(next);
       moments = simt::grid_arrive(kOthersDone);
     });
-    if (next.empty()) return;
+    if (next.end == pipeline.tiles && next.empty()) return;
     now = next;
     next = now.next(table, pipeline);
   }

@@ -271,11 +271,13 @@ struct Window {
   uint32_t number = ~0u;
 
   __device__ bool empty() const { return begin == end; }
-  /// The matrices after it.
+  /// The matrices after it. After one of more than two windows' tiles it is empty, so that the update of
+  /// such a matrix follows its squares at once: the sums of others between the two would drive what both
+  /// read out of the second-level cache.
   __device__ Window next(const Table<Entry>& table, const Pipeline& pipeline) const {
     const uint32_t size = end - begin, most = pipeline.held();
     Window w{end, end, held_before + (size < most ? size : most), number + 1};
-    if (end == pipeline.tiles) return w;
+    if (end == pipeline.tiles || size > 2 * pipeline.window) return w;
     const int count = static_cast<int>(table.count);
 #pragma unroll 1
     for (int i = entry_index(table, end); i < count; ++i) {

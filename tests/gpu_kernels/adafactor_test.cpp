@@ -204,6 +204,17 @@ TEST_F(AdafactorOnDevice, DoesNotDependOnTheGrid) {
   emulated::simt::emulator::set_sm(90);
 }
 
+// Of more than two windows: nothing else is done between its squares and its update.
+TEST_F(AdafactorOnDevice, TakesMatricesLargerThanWindows) {
+  const Shape large{{"embed", "mlp"}, {520, 400}}, small{{"embed", "joined_kv"}, {128, 128}};
+  on_every_schedule(
+      [&] {
+        compare(device(), {}, {large, small, small, large, large, small});
+      },
+      {86, 90});
+  compare(device(), {}, {small, large});
+}
+
 TEST_F(AdafactorOnDevice, TakesMoreArraysThanALaunchHolds) {
   const Shape matrix{{"embed", "mlp"}, {130, 140}};
   std::vector<Shape> shapes(120, {{"heads", "relpos_buckets"}, {4, 32}});
