@@ -7,6 +7,7 @@
 // kernel moves: every operand once.
 
 #include <cstdlib>
+#include <utility>
 
 #include "bench/gpu/memory_bench.cuh"
 #include "kernels/cast/cast_gpu.h"
@@ -18,6 +19,7 @@
 #include "kernels/mlp/mlp_gpu.h"
 #include "kernels/moe/moe_gpu.h"
 #include "kernels/moe/route.h"
+#include "kernels/optimizers/adafactor.h"
 #include "kernels/optimizers/optimizers_gpu.h"
 #include "kernels/rms_norm/rms_norm_gpu.h"
 #include "kernels/simt/host/gemm.h"
@@ -351,6 +353,13 @@ void bench_optimizers(MemoryBench& bench) {
     }
     factored.push_back(a);
   }
+  int64_t tiles = 0;
+  for (const AdafactorGpuArray& a : factored) tiles += adafactor_tiles(a.shape);
+  const Array param_squares({tiles}, kF32);  // not known: all bits set
+  tiles = 0;
+  for (AdafactorGpuArray& a : factored)
+    a.param_squares =
+        param_squares.data<float>() + std::exchange(tiles, tiles + adafactor_tiles(a.shape));
   const double n = static_cast<double>(total);
   const cpu::AdamStep adam{0.9f, 0.1f, 0.999f, 0.001f, 1, 0, 1, 1e-8f, 0, 1e-9f, 0.01f};
   bench.measure("optim_adamw t5_large", 30 * n,
@@ -360,6 +369,7 @@ void bench_optimizers(MemoryBench& bench) {
                 [&] { QT_GPU::update_lion_gpu(arrays, lion, {}, nullptr, stream()); });
   const AdafactorStep adafactor{
       .learning_rate = 1e-9f, .decay = 0.9f, .mixing = 0.1f, .clipping_threshold = 1.0};
+  Device::current().fill(param_squares.data(), 0xff, param_squares.bytes());
   // Gradient and parameter read once, parameter and copy written once.
   bench.measure("optim_adafactor t5_large", 14 * n,
                 [&] { QT_GPU::update_adafactor_gpu(factored, adafactor, nullptr, {}, stream()); });

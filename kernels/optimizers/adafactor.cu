@@ -29,7 +29,7 @@ struct Work {
   const Numbers& numbers;
   const Pipeline& pipeline;
   Sums sums;
-  uint32_t held_before;
+  uint32_t begin, held_before;  // of the window
 
   __device__ const AdafactorStep& step() const { return numbers.step; }
   /// Its gradients' slot in this block's shared memory, or kNotHeld.
@@ -326,6 +326,18 @@ struct Factors {
   }
 };
 
+/// Squares of a tile's parameter before its update and after it.
+struct ParamSquares {
+  float before = 0, after = 0;
+};
+/// Where the updates of the parameter leave its squares for the next one, or null.
+template <bool kHolds>
+__device__ float* param_squares(const Tile& tile, const Work<kHolds>& work) {
+  const Entry& e = tile.e;
+  if (!kHolds || e.a.param_squares == nullptr) return nullptr;
+  return e.a.param_squares + (work.begin + tile.index - static_cast<uint32_t>(e.first_chunk));
+}
+
 /// Squares of the unclipped update of a factored array, if they are to be known, and of the parameter.
 template <bool kVector, bool kHolds>
 __device__ void take_squares(const Tile& tile, const Work<kHolds>& work, float root_mean) {
@@ -335,7 +347,13 @@ __device__ void take_squares(const Tile& tile, const Work<kHolds>& work, float r
   };
   const Entry& e = tile.e;
   const bool of_update = e.a.shape.factored && work.step().clipping_threshold != 0;
-  if (!of_update && !e.a.scaled_by_param) return;
+  bool of_param = e.a.scaled_by_param;
+  if (const float* left = param_squares(tile, work);
+      left != nullptr && __float_as_uint(*left) != ~0u) {
+    if (threadIdx.x == 0) work.sums.param[tile.index] = *left;
+    of_param = false;
+  }
+  if (!of_update && !of_param) return;
   const Gradients<kVector> gradients(tile.e, work, work.slot(tile));
   const Factors factors(tile, work, root_mean);
   float update = 0, param = 0;
@@ -343,7 +361,7 @@ __device__ void take_squares(const Tile& tile, const Work<kHolds>& work, float r
       tile,
       [&](const Unit<kVector>& unit, Operands& from) {
         if (of_update) gradients.load(unit, from.g), from.across = factors.across(unit);
-        if (e.a.scaled_by_param) load_unit(e.a.param, false, unit, from.p);
+        if (of_param) load_unit(e.a.param, false, unit, from.p);
       },
       [&](const Unit<kVector>& unit, const Operands& from) {
         float g[kUnit], p[kUnit];
@@ -356,16 +374,16 @@ __device__ void take_squares(const Tile& tile, const Work<kHolds>& work, float r
             update += u * u;
           }
         }
-        if (!e.a.scaled_by_param) return;
+        if (!of_param) return;
         unpack(from.p, false, p);
 #pragma unroll
-        for (int k = 0; k < kUnit; ++k) param += p[k] * p[k];
+        for (int k = 0; k < kUnit; ++k) add_square(param, p[k]);
       });
   const double updates = block_sum(static_cast<double>(update), workspace());
   const double params = block_sum(static_cast<double>(param), workspace());
   if (threadIdx.x != 0) return;
   if (of_update) work.sums.update[tile.index] = static_cast<float>(updates);
-  work.sums.param[tile.index] = static_cast<float>(params);
+  if (of_param) work.sums.param[tile.index] = static_cast<float>(params);
 }
 
 /// The squares of a matrix, of all ranks unless this launch sends those of its block.
@@ -412,7 +430,7 @@ __device__ float step_size(const Tile& tile, const Work<kHolds>& work) {
 template <bool kVector>
 __device__ void store_param(const Entry& e, const AdafactorStep& step, const Unit<kVector>& unit,
                             const Words& momentum, const Words& param, float (&update)[kUnit],
-                            float& bad) {
+                            ParamSquares& squares, float& bad) {
   if (e.a.momentum != nullptr) {
     float m[kUnit];
     unpack(momentum, e.a.momentum_is_bf16, m);
@@ -431,11 +449,29 @@ __device__ void store_param(const Entry& e, const AdafactorStep& step, const Uni
   unpack(param, false, p);
 #pragma unroll
   for (int k = 0; k < kUnit; ++k) {
+    add_square(squares.before, p[k]);
     p[k] = kept(step, step.keep * p[k] - update[k], p[k]);
-    if (k < unit.count) watch(bad, p[k]);
+    if (k < unit.count) watch(bad, p[k]), add_square(squares.after, p[k]);
   }
   store_unit(e.a.param, unit, p);
   if (e.a.copy != nullptr) store_unit(static_cast<bf16*>(e.a.copy), unit, p);
+}
+
+/// For the next update. That of a parameter that another one has written since the update before it left
+/// its squares has taken a wrong step.
+template <bool kHolds>
+__device__ void leave_squares(const Tile& tile, const Work<kHolds>& work,
+                              const ParamSquares& squares) {
+  float* const left = tile.e.a.scaled_by_param ? param_squares(tile, work) : nullptr;
+  if (left == nullptr) return;
+  const auto before =
+      static_cast<float>(block_sum(static_cast<double>(squares.before), workspace()));
+  const auto after = static_cast<float>(block_sum(static_cast<double>(squares.after), workspace()));
+  if (threadIdx.x != 0) return;
+  if (before == before && before != work.sums.param[tile.index])
+    simt::raise_fault(work.numbers.fault, FaultCode::kParameter, tile.shape().elements,
+                      left - tile.e.a.param_squares, 0);
+  *left = after;
 }
 
 /// The update of a tile, times the step, from its scaled gradient.
@@ -449,6 +485,7 @@ __device__ void apply(const Tile& tile, const Work<kHolds>& work, float root_mea
   const Gradients<kVector> gradients(e, work, work.slot(tile));
   const Factors factors(tile, work, root_mean);
   float bad = 0;
+  ParamSquares squares;
   for_units_of<kVector, Operands, kFullLoads<kHolds>>(
       tile,
       [&](const Unit<kVector>& unit, Operands& from) {
@@ -471,22 +508,11 @@ __device__ void apply(const Tile& tile, const Work<kHolds>& work, float root_mea
             g[k] = size * (g[k] * from.across * factors.along[k]);
           else
             g[k] = size * (g[k] * inverse_root(v[k]));
-        store_param(e, work.step(), unit, from.m, from.p, g, bad);
+        store_param(e, work.step(), unit, from.m, from.p, g, squares, bad);
       });
   mark_if(bad, e.a.not_finite);
+  leave_squares(tile, work, squares);
 }
-
-/// A number of the matrix that the last tile was of.
-struct OfMatrix {
-  uint32_t first = ~0u;
-  float value = 0;
-
-  template <typename Make>
-  __device__ float operator()(const Tile& tile, const Make& make) {
-    if (tile.first != first) value = make(), first = tile.first;
-    return value;
-  }
-};
 
 /// The windows' phases as this block does them.
 template <bool kVector, bool kHolds>
@@ -499,7 +525,7 @@ struct Run {
     const int64_t floats = int64_t{pipeline.scratch_tiles} * (kAdafactorTileBytes / 4);
     return {numbers, pipeline,
             Sums(pipeline.scratch + w.number % Pipeline::kRing * floats, pipeline.scratch_tiles),
-            w.held_before};
+            w.begin, w.held_before};
   }
   __device__ void sums(const Window& w) const {
     if (!pipeline.does(kSums)) return;
@@ -515,11 +541,12 @@ struct Run {
   __device__ void squares(const Window& w) const {
     const uint32_t first = w.begin + w.first();
     if (!pipeline.does(kSquares) && !pipeline.does(kSendMeans)) return;
-    OfMatrix mean;
+    uint32_t matrix = ~0u;
+    float root = 0;
     const uint32_t mine = first < w.end ? (w.end - 1 - first) / gridDim.x + 1 : 0;
     for (uint32_t i = mine; i-- > 0;) {
       const Tile tile(table, first + i * gridDim.x, w.begin);
-      const float root = mean(tile, [&] { return root_mean(tile, work(w)); });
+      if (tile.first != matrix) root = root_mean(tile, work(w)), matrix = tile.first;
       if (pipeline.does(kSquares)) take_squares<kVector>(tile, work(w), root);
     }
   }
@@ -527,18 +554,22 @@ struct Run {
   template <typename Between>
   __device__ void apply_all(const Window& w, const Between& between) const {
     const bool runs = pipeline.does(kApply) || pipeline.does(kSendSquares);
-    OfMatrix mean, size;
+    uint32_t matrix = ~0u;
+    float size = 0, root = 0;
     uint32_t t = w.begin + w.first();
     for (bool is_first = true; is_first || t < w.end; is_first = false, t += gridDim.x) {
       if (runs && t < w.end) {
         const Tile tile(table, t, w.begin);
-        const float step = size(tile, [&] { return step_size(tile, work(w)); });
+        if (tile.first != matrix) {
+          matrix = tile.first;
+          size = step_size(tile, work(w));
+          if (pipeline.does(kApply)) root = root_mean(tile, work(w));
+        }
         if (pipeline.does(kApply)) {
-          const float root = mean(tile, [&] { return root_mean(tile, work(w)); });
           if (tile.shape().factored)
-            apply<kVector, true>(tile, work(w), root, step);
+            apply<kVector, true>(tile, work(w), root, size);
           else
-            apply<kVector, false>(tile, work(w), root, step);
+            apply<kVector, false>(tile, work(w), root, size);
         }
       }
       if (is_first) between();
@@ -553,9 +584,10 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   constexpr int kSumsDone = 0, kOthersDone = 1;  // rounds of squares and of moments take turns
   if (numbers.skips()) return;
   const Run<kVector, true> run{table, numbers, pipeline};
-  Window now, next = now.next(table, pipeline);
+  Window now;
   uint32_t moments = 0;
   for (;;) {
+    const Window next = now.next(table, pipeline);
     uint32_t sums = 0, squares = 0;
     if (!now.empty()) {
       simt::grid_wait(kOthersDone, moments);
@@ -575,7 +607,6 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     });
     if (next.end == pipeline.tiles && next.empty()) return;
     now = next;
-    next = now.next(table, pipeline);
   }
 }
 
@@ -688,7 +719,7 @@ void update_adafactor_gpu(std::span<const AdafactorGpuArray> arrays, const Adafa
         entries.push_back(e);
     }
     if (entries.empty()) continue;
-    Launches launches(std::move(entries), kind, {step, control}, stream);
+    Launches launches(std::move(entries), kind, {step, control, simt::fault_slot()}, stream);
     if (kind.sharded)
       sharded.push_back(std::move(launches));
     else

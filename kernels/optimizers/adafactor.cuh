@@ -4,15 +4,16 @@
 // last needs the one before it done of its whole matrix:
 //   sums     squares of gradients, along lines and across them; unfactored arrays: new moments
 //   moments  new v_row and v_col from those sums, and what their mean is made of
-//   squares  of the unclipped update, if updates are clipped, and of the parameter
+//   squares  of the unclipped update, if updates are clipped, and of the parameter, unless the update
+//            before has left them
 //   apply    the update
 // Matrices are taken in windows. The blocks, all resident together, take a window's tiles in turn, and
 // between two phases of one window they do another one of its neighbour, so that waiting for the slowest
 // block costs little:
 //   squares of w | sums of w + 1 | apply of w, first tile | moments of w + 1 | apply of w, others
 // Until its update a tile's gradient stays in its block's shared memory, as far as that goes
-// (Pipeline::slots), and its parameter, read twice, in the second-level cache. All sums have one order,
-// which depends on shapes alone.
+// (Pipeline::slots), and its parameter, if it is read twice, in the second-level cache. All sums have one
+// order, which depends on shapes alone.
 //
 // Of arrays that are sharded over ranks, moments, means and steps take sums over all ranks. A kernel
 // that holds nothing does these a few phases a launch (Stage), with one window, and leaves the block's
@@ -20,6 +21,7 @@
 
 #include "kernels/optimizers/adafactor.h"
 #include "kernels/optimizers/optimizers_gpu.h"
+#include "kernels/simt/fault.cuh"
 #include "kernels/vectors/multi.cuh"
 #include "kernels/vectors/vectors.cuh"
 
@@ -230,6 +232,7 @@ QT_DEVICE void store_unit(T* x, const Unit<kVector>& unit, const float (&v)[kUni
 struct Numbers {
   AdafactorStep step;
   const UpdateControl* control;
+  FaultSlot* fault;
 
   __device__ bool skips() const { return control != nullptr && control->skip != 0; }
   __device__ float gradient_scale() const {
@@ -305,6 +308,8 @@ struct Window {
 QT_DEVICE float kept(const AdafactorStep& step, float next, float old) {
   return step.skip_nan && next != next ? old : next;
 }
+/// Rounded once: phases that take the squares of the same numbers in the same order have the same sum.
+QT_DEVICE void add_square(float& sum, float x) { sum = __fmaf_rn(x, x, sum); }
 /// max(a, b) that is NaN if b is.
 QT_DEVICE float nan_max(float a, float b) { return b != b || b > a ? b : a; }
 

@@ -91,6 +91,9 @@ struct AdafactorGpuArray {
   void* copy = nullptr;           // as in UpdateArrays
   int32_t* not_finite = nullptr;
   bool scaled_by_param = true;
+  /// Squares of the parameter by tile (adafactor.h), which each update leaves for the next one. All bits of one
+  /// that is not known are set, and an update takes it then; so too if this is null, and leaves none.
+  float* param_squares = nullptr;
   AdafactorShape shape;
   AdafactorSums sums{};
 };

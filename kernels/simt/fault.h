@@ -9,7 +9,7 @@
 
 namespace quintet {
 
-enum class FaultCode : int32_t { kNone, kEmbedId, kTarget };
+enum class FaultCode : int32_t { kNone, kEmbedId, kTarget, kParameter };
 
 /// In device memory; all zero: no fault.
 struct FaultSlot {

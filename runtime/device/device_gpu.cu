@@ -41,6 +41,12 @@ namespace {
            "cross_entropy: target {} at position {}: expected 0 to {}; does the vocabulary fit the "
            "model?",
            fault.value, fault.position, fault.limit - 1);
+    case FaultCode::kParameter:
+      throw Bug(fmt::format(
+          "adafactor: tile {} of a parameter of {} elements was written between two updates, and "
+          "not by the "
+          "optimizer: expected Parameters::refresh() after it; the update took a wrong step",
+          fault.position, fault.value));
     case FaultCode::kNone:
       break;
   }

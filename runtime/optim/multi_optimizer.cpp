@@ -55,6 +55,15 @@ class MultiOptimizer final : public Optimizer {
       group.optimizer->simulate_sums(of_group(args), slots_of(group, params));
   }
 
+  UpdateMemory update_memory(int64_t multiprocessors) const override {
+    UpdateMemory all;
+    for (const Group& group : groups_) {
+      const UpdateMemory of_group = group.optimizer->update_memory(multiprocessors);
+      all.kept += of_group.kept;
+      all.scratch = std::max(all.scratch, of_group.scratch);
+    }
+    return all;
+  }
   void take_back() override {
     for (Group& group : groups_) group.optimizer->take_back();
   }

@@ -82,6 +82,15 @@ struct UpdateArgs {
   const UpdateControl* control = nullptr;
   int64_t examples =
       0;  // whose clipped gradients the gradients are the sum of (Optimizer::example_clip)
+  /// Nobody has written the parameters since this optimizer's last update (Parameters::writes): what it has kept of
+  /// them still holds.
+  bool params_unwritten = false;
+};
+
+/// Bytes on a GPU that StateArrays are not.
+struct UpdateMemory {
+  int64_t kept = 0;     // from init on
+  int64_t scratch = 0;  // during an update
 };
 
 class Optimizer {
@@ -101,6 +110,11 @@ class Optimizer {
   /// The norm to which the gradient of each example is clipped before they are summed, as optax.contrib.dpsgd has them;
   /// absent: gradients are those of the whole batch.
   virtual std::optional<double> example_clip() const { return std::nullopt; }
+  /// What updates of the parameters of init take on a GPU with so many multiprocessors.
+  virtual UpdateMemory update_memory(int64_t multiprocessors) const {
+    static_cast<void>(multiprocessors);
+    return {};
+  }
   /// The sums over ranks that an update takes, of values that mean nothing: for counting them in a
   /// simulated step.
   virtual void simulate_sums(const UpdateArgs& args, std::span<const ParamSlot> params) {

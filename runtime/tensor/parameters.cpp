@@ -141,6 +141,7 @@ void Parameters::keep_masters_on_host() {
 }
 
 void Parameters::allocate() {
+  count_write();
   const MemoryScope scope(MemoryKind::kParameters);
   std::vector<Buffer> memory(all_.size());
   if (compute_dtype_ == DType::f32)
@@ -178,6 +179,7 @@ void Parameters::initialize(Key root) {
 }
 
 void Parameters::refresh() {
+  count_write();
   if (compute_dtype_ == DType::f32) return;
   const MemoryScope scope(MemoryKind::kParameters);
   Device& device = Device::current();

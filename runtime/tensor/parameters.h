@@ -82,8 +82,12 @@ class Parameters {
   /// Masters with copies lie in the host's memory from now on, those that are there are moved: of one rank, for an
   /// optimizer that updates them there.
   void keep_masters_on_host();
-  /// Makes the copies of the masters again, after values were written.
+  /// Makes the copies of the masters again, after values were written. Whoever writes values calls it, also where there
+  /// are no copies: optimizers keep sums of the values (UpdateArgs::params_unwritten).
   void refresh();
+  /// How often values were written: by the functions here, or by whoever counts it.
+  int64_t writes() const { return writes_; }
+  int64_t count_write() { return ++writes_; }
   /// Copies values in. Throws kData listing every missing, unexpected or differently shaped name.
   void load(const HostArrays& values);
   int64_t elements() const;
@@ -98,6 +102,7 @@ class Parameters {
 
   DType compute_dtype_ = DType::f32;
   bool masters_on_host_ = false;
+  int64_t writes_ = 0;
   std::deque<ParamInfo> all_;  // addresses stay
   std::map<std::string, ParamInfo*> by_name_;
 };

@@ -296,6 +296,13 @@ std::string Trainer::first_bad_gradient(const HostArrays& batch) {
   return check.first_bad;
 }
 
+void Trainer::update(UpdateArgs args, std::span<const ParamSlot> params) {
+  ProfileScope scope("optimizer", parameters_.elements() * 4);
+  args.params_unwritten = parameters_.writes() == last_update_;
+  optimizer_->update(args, params);
+  last_update_ = parameters_.count_write();
+}
+
 /// The check first, then the update that it allows.
 GradientCheck Trainer::update_if_finite(UpdateArgs args, const GradientCheckOptions& options,
                                         Metrics& weights) {
@@ -310,10 +317,7 @@ GradientCheck Trainer::update_if_finite(UpdateArgs args, const GradientCheckOpti
   if (options_.weight_metrics)
     for (const ParamSlot& slot : params) before.push_back(values_of(slot.param));
   if (check.all_finite) args.gradient_norm = check.norm;
-  {
-    ProfileScope scope("optimizer", parameters_.elements() * 4);
-    optimizer_->update(args, params);
-  }
+  update(args, params);
   if (options_.weight_metrics)
     add_weight_metrics(weights, params, before, check.squares, *args.reducer);
   return check;
@@ -329,10 +333,7 @@ QueuedCheck Trainer::queue_update(UpdateArgs args, const GradientCheckOptions& o
   args.squares = queued.squares();
   fp8_.update(queued.control());
   if (!optimizer_->takes_not_finite()) args.control = queued.control();
-  {
-    ProfileScope scope("optimizer", parameters_.elements() * 4);
-    optimizer_->update(args, params);
-  }
+  update(args, params);
   return queued;
 }
 
@@ -378,6 +379,7 @@ StepResult Trainer::train(const HostArrays& batch) {
 }
 
 std::vector<StateArray> Trainer::state() {
+  last_update_ = -1;
   std::vector<StateArray> arrays;
   for (const ParamInfo* info : parameters_.trained()) {
     std::vector<std::string> axes;

@@ -116,6 +116,7 @@ class Trainer {
   GradientCheck update_if_finite(UpdateArgs args, const GradientCheckOptions& options,
                                  Metrics& weights);
   QueuedCheck queue_update(UpdateArgs args, const GradientCheckOptions& options);
+  void update(UpdateArgs args, std::span<const ParamSlot> params);
   void drop_gradients();
   int64_t gradient_bytes() const;
   GradientDTypes gradient_dtypes() const;
@@ -139,6 +140,8 @@ class Trainer {
   Fp8State fp8_;
   StateBuffer marks_;  // ParamSlot::not_finite of the parameters, in their order
   int64_t step_ = 0, skipped_ = 0;
+  /// Parameters::writes() of it; -1: none yet, or views that may be written were given away since.
+  int64_t last_update_ = -1;
 };
 
 }  // namespace quintet

@@ -89,9 +89,28 @@ class Pair {
     on_cpu_->update(args, slots(false));
     Device::use(device_);
     args.reducer = &ranks_of_device_;
+    args.params_unwritten = params_unwritten;
     on_device_->update(args, slots(true));
     EXPECT_EQ(ranks_of_device_.sums, ranks_of_cpu_.sums);
   }
+  /// One whose gradients are not finite.
+  void skipped_step(int64_t number) {
+    const OnDevice<UpdateControl> control(device_, {{.skip = 1}});
+    AlikeRanks ranks;  // which are not to be counted
+    on_device_->update({.step = number,
+                        .learning_rate = 0.05f,
+                        .reducer = &ranks,
+                        .control = control.data(),
+                        .params_unwritten = params_unwritten},
+                       slots(true));
+    device_.synchronize();
+  }
+  /// Parameter i, not by an optimizer.
+  void double_param(size_t i) {
+    for (float& p : params_[i]) p *= 2;
+    device_.copy_in(params_on_[i].data(), params_[i].data(), params_on_[i].data_bytes());
+  }
+  bool params_unwritten = false;  // as UpdateArgs
   AlikeRanks& ranks() { return ranks_of_device_; }
   int sums_over_ranks() const { return ranks_of_device_.sums; }
   /// ParamSlot::not_finite, the same on both.
@@ -331,6 +350,52 @@ TEST_F(AdafactorOnDevice, MarksWhatAnUpdateLeavesNotFinite) {
       pair.step(1, spoil);
       EXPECT_EQ(pair.marks(), (std::vector<int32_t>{0, 1, 0, 0, 0, 0, 0}));
     }
+}
+
+// The same bits as squares that each update takes itself.
+TEST_F(AdafactorOnDevice, KeepsTheSquaresOfParameters) {
+  AdafactorOptions options;
+  options.weight_decay_rate = 0.01;
+  const std::vector<Shape> shapes{
+      {{"embed", "mlp"}, {130, 300}},
+      {{"embed", "mlp"}, {1000, 128}},                        // larger than a window
+      {{"embed", "mlp"}, {130, 140}, {{"data"}, {"model"}}},  // of which none are kept
+      {{"heads", "relpos_buckets"}, {4, 32}},
+      {{"embed"}, {2500}}};
+  for (const bool clips : {true, false}) {
+    if (!clips) options.clipping_threshold.reset();
+    const auto results = [&](bool keeps) {
+      Pair pair(device(), options, shapes, clips ? 0 : 1);
+      const auto step = [&](int64_t number) {
+        pair.params_unwritten = keeps;
+        pair.step(number, no_spoil);
+      };
+      step(0), step(1);
+      pair.skipped_step(2);
+      step(2);
+      pair.double_param(1), pair.double_param(4);
+      pair.params_unwritten = false;
+      pair.skipped_step(3);  // forgets them all the same
+      step(3);
+      pair.expect_equal();
+      return pair.results();
+    };
+    EXPECT_TRUE(results(true) == results(false));
+  }
+}
+
+// By a caller that does not say so: what an update has kept is used, and seen to be wrong.
+TEST_F(AdafactorOnDevice, RefusesParametersThatOthersHaveWritten) {
+  for (const size_t i : {0, 4}) {
+    Pair pair(device(), {}, matrices(), 0);
+    pair.step(0, no_spoil);
+    pair.double_param(i);
+    pair.params_unwritten = true;
+    pair.step(1, no_spoil);
+    EXPECT_THROW(device().synchronize(), Bug) << i;
+    pair.step(2, no_spoil);
+    device().synchronize();
+  }
 }
 
 TEST(AdafactorScratch, IsOfThreeWindowsOrOfAllTiles) {

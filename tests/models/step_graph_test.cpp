@@ -287,6 +287,72 @@ TEST_F(StepGraphs, AnUpdateThatTheDeviceSkipsChangesNothing) {
   }
 }
 
+/// Notes what an optimizer is told of others that write parameters, and may tell it that they always do.
+class TellsOfWrites final : public Optimizer {
+ public:
+  TellsOfWrites(OptimizerPtr optimizer, bool always)
+      : optimizer_(std::move(optimizer)), always_(always) {}
+  void init(std::span<const ParamSlot> params) override { optimizer_->init(params); }
+  void update(const UpdateArgs& args, std::span<const ParamSlot> params) override {
+    written.push_back(!args.params_unwritten);
+    UpdateArgs told = args;
+    if (always_) told.params_unwritten = false;
+    optimizer_->update(told, params);
+  }
+  std::vector<StateArray> state() override { return optimizer_->state(); }
+  std::vector<bool> written;
+
+ private:
+  OptimizerPtr optimizer_;
+  bool always_;
+};
+
+// Adafactor keeps sums of parameters from update to update.
+TEST_F(StepGraphs, AnOptimizerIsToldWhoeverElseWritesParameters) {
+  const auto train = [&](bool always) {
+    const auto model = encoder_decoder("float32");
+    Parameters& parameters = model->parameters();
+    parameters.initialize(key_from_seed(3));
+    const auto optimizer =
+        std::make_shared<TellsOfWrites>(adafactor({.min_dim_size_to_factor = 8}), always);
+    const auto loss = [&](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
+      return model->loss_fn(batch, {begin, end}, {.train = true, .dropout_key = key});
+    };
+    const TrainerOptions options{.learning_rate = [](int64_t) { return 0.01f; }};
+    Trainer trainer(loss, parameters, optimizer, options, key_from_seed(1));
+    const HostArrays batch = batch_of(4, 12, 0, true);
+    const auto two_steps = [&] { trainer.train(batch), trainer.train(batch); };
+    const auto write_views = [&](float factor) {
+      for (const StateArray& array : trainer.state()) {
+        HostArray copy = host_copy(array);
+        for (float& value : copy.as<float>()) value *= factor;
+        array.device->copy_in(array.view.pointer, copy.bytes.data(),
+                              static_cast<int64_t>(copy.bytes.size()));
+      }
+    };
+    two_steps();
+    write_views(2);
+    trainer.restored(2, 0);
+    two_steps();
+    state_of(trainer);  // as a checkpoint does, which writes nothing
+    two_steps();
+    write_views(0.5f);  // and says nothing
+    two_steps();
+    const ParamInfo& first = parameters.all().front();
+    HostArray values = first.value.to_host();
+    for (float& value : values.as<float>()) value *= 3;
+    first.value.set(values);
+    parameters.refresh();
+    two_steps();
+    Trainer(loss, parameters, adafactor(), options, key_from_seed(1)).train(batch);
+    two_steps();
+    EXPECT_EQ(optimizer->written, (std::vector<bool>{1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0}));
+    return state_of(trainer);
+  };
+  const HostArrays kept = train(false);
+  for (const auto& [name, want] : train(true)) EXPECT_EQ(kept.at(name).bytes, want.bytes) << name;
+}
+
 // What the host does in place of the device is the same to rounding.
 TEST_F(StepGraphs, AnOffloadedOptimizerTrainsAlike) {
   const auto optimizer = [] {

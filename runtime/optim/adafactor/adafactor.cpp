@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "kernels/gpu/gpu_kernels.h"
+#include "kernels/optimizers/adafactor.h"
 #include "runtime/base/check.h"
 #include "runtime/optim/adafactor/factoring.h"
 #include "runtime/optim/blocks.h"
@@ -65,6 +66,13 @@ class AdafactorParam {
   void list_state(const ParamSlot& slot, std::vector<StateArray>& arrays) const;
   /// What the device's kernel updates; arrays in its memory.
   AdafactorGpuArray on_gpu(const ParamSlot& slot) const;
+  /// As a kernel on a GPU sees it.
+  AdafactorShape gpu_shape(const ParamSlot& slot) const;
+  /// Tiles whose squares of the parameter an update on a GPU keeps for the next one.
+  int64_t kept_tiles(const ParamSlot& slot) const {
+    return scaled_by_param_ && !sharded() ? adafactor_tiles(gpu_shape(slot)) : 0;
+  }
+  void place_kept(float* squares) { kept_squares_ = squares; }
 
  private:
   cpu::AdafactorLines chunk(size_t i) const {
@@ -93,6 +101,7 @@ class AdafactorParam {
   bool scaled_by_param_ = true;
   StateBuffer v_row_, v_col_, v_, m_;
   AdafactorSums sums_on_gpu_;
+  float* kept_squares_ = nullptr;  // on a GPU, of kept_tiles()
   MeshAxes row_axes_, column_axes_,
       axes_;  // mesh axes that shard ROW axes, COLUMN axes, any but BATCH
   // Scratch of an update.
@@ -186,14 +195,18 @@ void AdafactorParam::list_state(const ParamSlot& slot, std::vector<StateArray>& 
   add("m", m_, all);
 }
 
-AdafactorGpuArray AdafactorParam::on_gpu(const ParamSlot& slot) const {
-  const auto floats = [](const StateBuffer& state) {
-    return state.buffer != nullptr ? state.floats() : nullptr;
-  };
+AdafactorShape AdafactorParam::gpu_shape(const ParamSlot& slot) const {
   std::vector<MomentAxisSize> axes;
   for (size_t i = 0; i < factoring_.dims.size(); ++i)
     axes.push_back({moment_axis(factoring_.dims[i]), slot.param.size(static_cast<int>(i)),
                     slot.param.global[i]});
+  return adafactor_shape(axes);
+}
+
+AdafactorGpuArray AdafactorParam::on_gpu(const ParamSlot& slot) const {
+  const auto floats = [](const StateBuffer& state) {
+    return state.buffer != nullptr ? state.floats() : nullptr;
+  };
   return {.gradient = FloatPointer(slot.grad),
           .param = slot.param.data<float>(),
           .v_row = floats(v_row_),
@@ -204,7 +217,8 @@ AdafactorGpuArray AdafactorParam::on_gpu(const ParamSlot& slot) const {
           .copy = slot.copy.absent() ? nullptr : slot.copy.pointer,
           .not_finite = slot.not_finite,
           .scaled_by_param = scaled_by_param_,
-          .shape = adafactor_shape(axes),
+          .param_squares = kept_squares_,
+          .shape = gpu_shape(slot),
           .sums = sums_on_gpu_};
 }
 
@@ -383,6 +397,20 @@ class Adafactor final : public Optimizer {
     for (AdafactorParam& param : params_) param.place_sums(moments_, means_, squares_);
     for (DeviceBucket* bucket : {&moments_, &means_, &squares_})
       bucket->allocate(Device::current());
+    kept_squares_ = Device::current().memory().allocate(kept_bytes());
+    forget_squares();
+    auto* place = reinterpret_cast<float*>(kept_squares_.get());
+    for (size_t i = 0; i < params_.size(); ++i)
+      if (const int64_t tiles = params_[i].kept_tiles(slots_[i]); tiles > 0)
+        params_[i].place_kept(place), place += tiles;
+  }
+  UpdateMemory update_memory(int64_t multiprocessors) const override {
+    std::vector<AdafactorShape> sharded, others;
+    for (size_t i = 0; i < params_.size(); ++i)
+      (params_[i].sharded() ? sharded : others).push_back(params_[i].gpu_shape(slots_[i]));
+    const int64_t window = 3 * multiprocessors;
+    return {kept_bytes(), std::max(adafactor_scratch_bytes(sharded, true, window),
+                                   adafactor_scratch_bytes(others, false, window))};
   }
   std::vector<StateArray> state() override {
     std::vector<StateArray> arrays;
@@ -424,6 +452,12 @@ class Adafactor final : public Optimizer {
   }
 
  private:
+  void forget_squares() { Device::current().fill(kept_squares_.get(), 0xff, kept_bytes()); }
+  int64_t kept_bytes() const {
+    int64_t tiles = 0;
+    for (size_t i = 0; i < params_.size(); ++i) tiles += params_[i].kept_tiles(slots_[i]);
+    return tiles * size_of(DType::f32);
+  }
   /// Indices of parameters, largest first: those for all threads, those for one.
   std::pair<std::vector<size_t>, std::vector<size_t>> split_work() const {
     std::vector<size_t> order(slots_.size());
@@ -464,6 +498,7 @@ class Adafactor final : public Optimizer {
   std::vector<AdafactorParam> params_;
   std::vector<ParamSlot> slots_;            // names and axes
   DeviceBucket moments_, means_, squares_;  // on a GPU, of sharded parameters
+  Buffer kept_squares_;                     // of parameters, by tile; not of a checkpoint
   DeviceClip clip_;
 };
 
@@ -485,6 +520,7 @@ void Adafactor::update_on_gpu(const StepNumbers& numbers, std::span<const ParamS
                            .max_parameter_scale = options_.max_parameter_scale.value_or(0),
                            .skip_nan = options_.skip_nan_updates};
   Device& device = Device::current();
+  if (!args.params_unwritten) forget_squares();
   const auto exchange = [&](AdafactorExchange what) {
     const DeviceBucket& bucket = what == AdafactorExchange::moments ? moments_
                                  : what == AdafactorExchange::means ? means_
