@@ -3,7 +3,7 @@
 //
 //   decode_bench --device=cuda [--tiny] [--only=self] [--runs=20]
 //
-// A line a measurement: {"name", "ms" (median), "gb_s", "of_copy"}. Bytes are those that a perfect kernel moves: of a
+// A line a measurement: {"name", "ms" (median), "gb_s", "of_copy", "of_equal_copy"}. Bytes are those that a perfect kernel moves: of a
 // cache, keys and values of the tokens so far; of a product, its weights; of a draw, the logits.
 
 #include "bench/gpu/memory_bench.cuh"

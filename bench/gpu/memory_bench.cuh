@@ -1,5 +1,8 @@
 #pragma once
-// Times of kernels that memory bounds, as bytes a second and their share of what a copy reaches in the same run.
+// Times of kernels that memory bounds, as bytes a second and their share of what a copy reaches in the same run: of 1 GiB, whose
+// launch and last blocks do not count, and of as many bytes as the kernel moves, whose do.
+
+#include <map>
 
 #include "bench/gpu/device_bench.cuh"
 
@@ -9,11 +12,12 @@ class MemoryBench {
  public:
   /// Measures the copy, of 1 GiB.
   explicit MemoryBench(const Options& options)
-      : options_(options), flush_({options.tiny ? 1 : int64_t{1} << 26}, DType::f32) {
-    const int64_t bytes = options.tiny ? 1 << 20 : int64_t{1} << 30;
-    const Array a({bytes / 4}, DType::f32), b({bytes / 4}, DType::f32);
-    print("copy", 2.0 * static_cast<double>(bytes),
-          [&] { Device::current().copy(b.data(), a.data(), bytes); });
+      : options_(options),
+        flush_({options.tiny ? 1 : int64_t{1} << 26}, DType::f32),
+        from_({options.tiny ? 1 << 18 : 1 << 28}, DType::f32),
+        to_({from_.elements()}, DType::f32) {
+    const double bytes = 2.0 * static_cast<double>(from_.bytes());
+    print("copy", bytes, [&] { Device::current().copy(to_.data(), from_.data(), from_.bytes()); });
   }
   bool wants(const std::string& name) const { return options_.wants(name); }
   /// Prints a line, and gives the median time of `body`; 0 if --only leaves it out. Operands of a run lie in second-level
@@ -24,21 +28,33 @@ class MemoryBench {
   const Options& options() const { return options_; }
 
  private:
-  double print(const std::string& name, double bytes, const std::function<void()>& body) {
-    const double ms = median(time_calls(
+  double time(const std::function<void()>& body) {
+    return median(time_calls(
         options_.runs, [&](int) { body(); },
         [&] { QT_GPU::fill_gpu(flush_.view(), 0, stream()); }));
-    const double rate = bytes / ms * 1e-6;
+  }
+  /// Milliseconds of a copy that moves `bytes`, at most those of the copy of 1 GiB.
+  double time_of_copy(double bytes) {
+    const int64_t half = std::min(from_.bytes(), static_cast<int64_t>(bytes / 2));
+    double& ms = copies_[half];
+    if (ms == 0) ms = time([&] { Device::current().copy(to_.data(), from_.data(), half); });
+    return ms * bytes / (2.0 * static_cast<double>(half));
+  }
+  double print(const std::string& name, double bytes, const std::function<void()>& body) {
+    const double ms = time(body), rate = bytes / ms * 1e-6;
     if (copy_ == 0) copy_ = rate;
-    fmt::print("{{\"name\": \"{}\", \"ms\": {:.4f}, \"gb_s\": {:.0f}, \"of_copy\": {:.3f}}}\n",
-               name, ms, rate, rate / copy_);
+    fmt::print(
+        "{{\"name\": \"{}\", \"ms\": {:.4f}, \"gb_s\": {:.0f}, \"of_copy\": {:.3f}, "
+        "\"of_equal_copy\": {:.3f}}}\n",
+        name, ms, rate, rate / copy_, time_of_copy(bytes) / ms);
     std::fflush(stdout);
     return ms;
   }
 
   Options options_;
   double copy_ = 0;
-  Array flush_;
+  std::map<int64_t, double> copies_;
+  Array flush_, from_, to_;
 };
 
 }  // namespace quintet::bench

@@ -1,9 +1,9 @@
 // The memory-bound kernels on a GPU: times by CUDA events, bytes a second, and their share of what
-// a copy of 1 GiB reaches in the same run.
+// a copy of 1 GiB, and one of as many bytes, reach in the same run.
 //
 //   pointwise_bench --device=cuda [--tiny] [--only=rms_norm] [--runs=20]
 //
-// A line a measurement: {"name", "ms" (median), "gb_s", "of_copy"}. Bytes are those that a perfect
+// A line a measurement: {"name", "ms" (median), "gb_s", "of_copy", "of_equal_copy"}. Bytes are those that a perfect
 // kernel moves: every operand once.
 
 #include <cstdlib>
