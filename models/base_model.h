@@ -59,7 +59,8 @@ class BaseModel {
   /// ranks. With a tape recording, the loss can be differentiated. Throws kData naming a missing
   /// feature.
   LossOutput loss_fn(const HostArrays& batch, Rows rows, const Context& context) const;
-  /// Whether loss_of is another than T5X's: evaluation then asks it, and does not sum T5X's losses itself.
+  /// Whether loss_of is another than T5X's: evaluation then asks it, and does not sum T5X's losses itself; training
+  /// expects that it may scale a cross-entropy (TrainerOptions::loss_is_total).
   virtual bool has_own_loss() const { return false; }
   /// Before a step on `batch` (null: this rank has none): what the loss counts in the rows of all ranks
   /// joins the batch (kStepCounts), and the ranks' flags are agreed on, in one collective.

@@ -35,7 +35,7 @@ int run_bench_train(std::span<char* const> args) {
       },
       model.parameters(),
       options.optimizer == "adafactor" ? adafactor() : optax_optimizer(adamw(kRate)),
-      {.unscaled_loss = true, .learning_rate = constant_schedule(kRate)}, key_from_seed(1));
+      {.loss_is_total = true, .learning_rate = constant_schedule(kRate)}, key_from_seed(1));
   time_steps("train", options, options.batch * (options.inputs + options.targets),
              [&] { trainer.train(batch); });
   return 0;

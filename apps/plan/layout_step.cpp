@@ -74,7 +74,7 @@ void simulate(const LayoutCase& what, const TrainingLayout& layout, const Simula
   trained.model->parameters().allocate();
   trained.model->parameters().refresh();
   TrainerOptions options = what.options;
-  options.unscaled_loss = true;
+  options.loss_is_total = true;
   options.num_microbatches = microbatches_of(what, trained);
   Trainer trainer(loss_of(*trained.model), trained.model->parameters(),
                   std::make_shared<AbstractOptimizer>(trained.optimizer, options.optimizer_offload,
@@ -109,7 +109,7 @@ void run_on_ranks(const LayoutCase& what, Comm& comm, int64_t steps,
   const ModelAndOptimizer trained = what.make();
   trained.model->parameters().initialize(key_from_seed(0));
   TrainerOptions options = what.options;
-  options.unscaled_loss = true;
+  options.loss_is_total = true;
   Trainer trainer(loss_of(*trained.model), trained.model->parameters(), trained.optimizer, options,
                   key_from_seed(1));
   std::vector<StepTimes> times;

@@ -55,7 +55,7 @@ void run_step(const LayoutCase& what, StepLog& log) {
     return result;
   };
   TrainerOptions options = what.options;
-  options.unscaled_loss = true;
+  options.loss_is_total = true;
   options.num_microbatches = microbatches_of(what, trained);
   Trainer trainer(loss, model.parameters(),
                   abstract_optimizer(trained.optimizer, options.gradient_dtype), options, {});

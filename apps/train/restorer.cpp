@@ -35,7 +35,7 @@ void build_trainer(TrainRun& run, const BatchSourceFn& batch_source) {
   // T5X's keys: one for initial parameters, one for all steps.
   const Key root = key_from_seed(run.state.seed);
   run.config.model->prepare_to_train();
-  run.config.trainer.unscaled_loss = true;
+  run.config.trainer.loss_is_total = true;
   run.config.trainer.fp8 = use_fp8(*run.config.model->model, run.config.fp8);
   Parameters& parameters = run.config.model->model->parameters();
   if (offloads_masters(run.config.trainer)) parameters.keep_masters_on_host();

@@ -185,7 +185,7 @@ void measure(const Case& c, bool bias, Path path, int runs) {
 
 void run(const Options& options) {
   std::vector<Path> paths = {Path::kOp};
-  if (QT_GPU::simt::device().sm >= 90) paths.insert(paths.end(), {Path::kSm80, Path::kNoPingPong});
+  if (QT_GPU::simt::device().sm == 90) paths.insert(paths.end(), {Path::kSm80, Path::kNoPingPong});
   for (const Case& c : options.tiny ? kTinyCases : kCases) {
     if (!options.wants(c.name())) continue;
     for (const Path path : paths)

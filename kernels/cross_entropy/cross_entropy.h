@@ -18,7 +18,7 @@
 // dw may be added to what is there (`&` in runtime/op/ops.def).
 //
 // Attributes: label_smoothing (double, 0), z_loss (double, 0), logit_scale (double, 1; T5 with tied
-//   logits uses 1 / sqrt(e)); unscaled (bool, false): dw may have been added to an earlier one, so that the
+//   logits uses 1 / sqrt(e)); is_total (bool, false): dw may have been added to an earlier one, so that the
 //   gradient of loss must be 1, which is for the op's own gradient to check.
 // Errors: a target outside [0, v) whose weight is not 0 is ExitCode::kData. Tokens of weight 0 cost
 // no gradient work, nor any if log_probability is absent too. float32 products and exponentials;

@@ -59,7 +59,9 @@ std::vector<Buffer> side_by_side(const Op& op, const std::vector<ResultShape>& s
   if (device.is_cpu()) return memory;
   const auto bytes = [&](size_t i) {
     const DType dtype = shapes[i].spec.dtype;
-    if (!make[i] || (addends[i] && addends[i].spec().dtype == dtype)) return int64_t{-1};
+    if (!make[i] ||
+        (addends[i] && addends[i].spec().dtype == dtype && addends[i].layout() == layouts[i]))
+      return int64_t{-1};
     int64_t product = size_of(dtype);
     const Block block = layouts[i].sharded()
                             ? ExecutionContext::current().sharding->block(

@@ -95,7 +95,7 @@ Tensor GradientBuckets::take_sum(const Tensor& leaf) {
 
 void GradientBuckets::return_sum(const Tensor& leaf, Tensor sum) {
   if (sum.layout() == leaf.layout())
-    leaf.set_grad(std::move(sum));
+    store(leaf, std::move(sum));  // the call may have let another gradient of the leaf arrive
   else
     unfinished_.push_back({leaf, std::move(sum)});
 }

@@ -19,7 +19,7 @@ ops::CrossEntropyResult ops::cross_entropy(const Tensor& x, const Tensor& projec
   Tensor& sum = sums[Position<rules::cross_entropy, Side::kResults>("dprojection").index];
   if (options.is_total && buckets != nullptr && projection.needs_grad())
     sum = buckets->take_sum(projection);
-  if (sum) attrs.set("unscaled", true);
+  if (sum) attrs.set("is_total", true);
   const Tensors out = call_adding(op, {x, projection, targets, weights}, attrs, {}, sums);
   if (sum) buckets->return_sum(projection, std::move(sum));
   const auto results = results_of<rules::cross_entropy>(out);
@@ -32,7 +32,12 @@ Tensors cross_entropy_vjp(const Node& node, const Tensors& grads) {
              saved = results_of<rules::cross_entropy>(node.outputs);
   QT_ASSERT(d["loss"] && !d["z_loss"] && !d["correct"] && !d["log_prob"]);
   const double factor = d["loss"].item();
-  QT_ASSERT(factor == 1 || !node.attrs.get_or<bool>("unscaled", false));
+  QT_CHECK(factor == 1 || !node.attrs.get_or<bool>("is_total", false),
+           "cross_entropy: the loss was added to others' gradients and is multiplied by {} "
+           "afterwards; a model that "
+           "scales its loss says so by has_own_loss(), another program by "
+           "TrainerOptions::loss_is_total = false",
+           factor);
   return {GradientBuckets::scaled(saved["dx"], factor),
           GradientBuckets::scaled(saved["dprojection"], factor), Tensor(), Tensor()};
 }

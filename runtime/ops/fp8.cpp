@@ -27,7 +27,8 @@ Tensors ops::matmul_fp8(const DenseInput& x, const Tensors& w, const Tensor& w8,
                         const Fp8Scales& scales, Float8 gradient_format) {
   QT_ASSERT(!w.empty() && w.size() <= 3);
   const bool in_bytes = x.x.spec().dtype == DType::u8;
-  QT_ASSERT(!in_bytes || x.x.raw() != nullptr);  // another product has had it
+  QT_ASSERT(!in_bytes || x.x.raw() != nullptr);              // another product has had it
+  QT_ASSERT(!in_bytes || x.x.layout().dims.back().empty());  // the transpose would be cut wrongly
   QT_ASSERT(w8.absent() || w8.spec().elements() == 2 * std::ssize(w) * w[0].spec().elements());
   const auto at = [&w](size_t i) { return i < w.size() ? w[i] : Tensor(); };
   Tensors y =

@@ -12,14 +12,20 @@ Tensor ops::matmul(const Tensor& x, const Tensor& w) { return call(table::matmul
 
 namespace {
 
+bool shards_experts() {
+  const Sharding* sharding = ExecutionContext::current().sharding;
+  return sharding != nullptr && sharding->place({{{axis::kExpert, 1}}}).sharded();
+}
+
 constexpr size_t kBatched = 3;  // weights of a call, at most
 
-/// How many of `w`, from number `first` on, are one call. A CPU gains nothing, as its cores are busy with each product; ranks
-/// gather and scatter weights that are cut, and defer gradients, one by one; and a plan is compared with ranks on CPUs.
+/// How many of `w`, from number `first` on, are one call. A CPU gains nothing, as its cores are busy with each
+/// product; ranks gather and scatter sharded weights one by one, and defer their gradients, which exchanges of
+/// experts' rows hide behind; and a plan is compared with ranks on CPUs.
 size_t batched_from(size_t first, const Tensors& w) {
   const Device& device = Device::current();
-  if (device.is_cpu() || !device.memory_is_real() || !is_data_parallel() ||
-      w[first].layout().sharded())
+  if (device.is_cpu() || !device.memory_is_real() || w[first].layout().sharded() ||
+      !is_data_parallel() || shards_experts())
     return 1;
   size_t end = first + 1;
   while (end < w.size() && end - first < kBatched && w[end].spec() == w[first].spec() &&

@@ -23,8 +23,11 @@ Fp8State::Fp8State(Parameters& parameters, const Fp8Recipe& recipe) {
     info.fp8->scaling = scaling_;
     info.fp8->layer = i;
     Tensor& weights = weights_.emplace_back();
+    const auto is_sharded = [](const ParamInfo* kernel) {
+      return kernel->used().layout().sharded();
+    };
     // Of a kernel that is gathered for each product there is nothing to cast before.
-    if (fuses_casts(info) && !info.used().layout().sharded()) {
+    if (fuses_casts(info) && std::ranges::none_of(info.fp8->kernels, is_sharded)) {
       int64_t bytes = 0;
       for (const ParamInfo* kernel : info.fp8->kernels) bytes += 2 * kernel->spec.elements();
       weights = Tensor({{{"fp8_bytes", bytes}}, DType::u8});

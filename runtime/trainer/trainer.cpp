@@ -189,7 +189,7 @@ void Trainer::compute_gradients(const HostArrays& batch, Key key,
   std::vector<LossOutput> losses(static_cast<size_t>(together));
   const auto run = [&](int64_t part, GradientBuckets& buckets) {
     LossOutput& step = losses[static_cast<size_t>(part % together)];
-    Tape tape = options_.unscaled_loss ? Tape(buckets) : Tape();
+    Tape tape = options_.loss_is_total ? Tape(buckets) : Tape();
     {
       Tape::Recording recording(tape);
       step = loss_(batch, part * (rows / parts), (part + 1) * (rows / parts), key);

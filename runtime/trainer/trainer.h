@@ -47,9 +47,9 @@ struct TrainerOptions {
   /// Dropout masks are T5X's; the loss function does its part (Context::t5x_dropout). With microbatches they follow
   /// their number: T5X counts each one's rows from 0 and gives all of a step one key.
   bool t5x_dropout = false;
-  /// Losses are a model's as they are, or sums with them: the gradient of the logits' matrix, which is made with the loss, is
-  /// then added to that of earlier microbatches in its product. Of a loss that is scaled after that no gradient can be told.
-  bool unscaled_loss = false;
+  /// Losses are those of a model's loss_fn, or sums with them, and nothing scales them: the gradient of the
+  /// logits' matrix, which is made with the loss, is then added to that of earlier microbatches in its product.
+  bool loss_is_total = false;
   Schedule learning_rate;  // of T5X's optimizers; Optax's have their own and it is only logged
   /// T5X's MoeTrainer: gradients of parameters whose name matches are multiplied by this number.
   std::string scaled_gradients{};  // a regular expression for the beginning of a name; "": none

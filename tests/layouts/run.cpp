@@ -89,7 +89,7 @@ Result run(const Training& training) {
                    .gradient_dtype = training.gradient_dtype,
                    .interleave = training.interleave,
                    .t5x_dropout = training.t5x_dropout,
-                   .unscaled_loss = true,
+                   .loss_is_total = true,
                    .learning_rate = [](int64_t) { return 0.01F; },
                    .weight_metrics = true},
                   key_from_seed(9));

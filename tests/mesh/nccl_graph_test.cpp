@@ -82,7 +82,7 @@ class ShardedSteps : public NcclGraphs {
                      .reduction = training.reduction,
                      .reduction_dtype = training.reduction_dtype,
                      .interleave = training.interleave,
-                     .unscaled_loss = true,
+                     .loss_is_total = true,
                      .learning_rate = [](int64_t) { return 0.01F; },
                      .step_graph = graph},
                     key_from_seed(9));

@@ -56,7 +56,7 @@ struct Training {
         },
         model.parameters(), optax_optimizer(rule),
         TrainerOptions{.num_microbatches = microbatches,
-                       .unscaled_loss = loss_factor == 1,
+                       .loss_is_total = loss_factor == 1,
                        .learning_rate = {}},
         key_from_seed(9));
   }

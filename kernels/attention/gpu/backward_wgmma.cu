@@ -13,8 +13,8 @@ namespace {
 constexpr int kKeys = 128, kThreads = 3 * kGroup, kStages = 2;
 constexpr int kWarps = 8;         // that multiply
 constexpr int kHelpers = 3 * 32;  // threads that make statistics
-// That the producer has announced to them: it goes on to a step when the one two before has been multiplied, so
-// that the one three before has been read.
+// That the producer has announced to them: when it announces one, the tile three before has been multiplied, so
+// that all have read its step.
 constexpr int kSteps = 4;
 
 // Offsets in shared memory. Of dq a warpgroup computes 64 queries or, of 128 columns, 64.

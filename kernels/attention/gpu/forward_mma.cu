@@ -113,8 +113,11 @@ __global__ void __launch_bounds__(Shape<kDepth>::kThreads)
       if (!is_full)
         apply_mask<S::kKeys / 8>(mask_of<S::kKeys / 8>(p, b, first + r, key + 2 * c), scores[m]);
       float exponent[2];
-      if (softmax[m].template advance<S::kKeys / 8>(scores[m], scale, exponent))
-        softmax[m].rescale(exponent, sums[m]);
+      if (softmax[m].template advance<S::kKeys / 8>(scores[m], scale, exponent)) {
+        float factors[2];
+        softmax[m].rescale_totals(exponent, factors);
+        softmax[m].rescale(factors, sums[m]);
+      }
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         softmax[m].template weigh<S::kKeys / 8>(half, scores[m]);

@@ -224,7 +224,7 @@ class Consumer {
     simt::wgmma_fence_registers(scores);
     release(barriers.keys_empty(at.stage()));
     release_queries();
-    advance(work, blocks, blocks.begin, bias, scores, exponent);
+    advance(work, blocks, blocks.begin, bias, scores, exponent);  // there is nothing to rescale yet
     softmax.template weigh<kKeys / 8>(0, scores);
     softmax.template weigh<kKeys / 8>(1, scores);
     softmax.template add<kKeys / 8>(0, scores);
@@ -245,16 +245,17 @@ class Consumer {
       const bool rises = advance(work, blocks, n, bias, scores, exponent);
       softmax.template weigh<kKeys / 8>(0, scores);
       simt::wgmma_fence_registers(scores);
-      // ptxas moves a wait to the beginning of its basic block: this branch is why half of the exponentials
-      // come before it, beside the product with the values; the others cover the packing.
+      // ptxas moves a wait to the beginning of its basic block: this branch is why nearly half of the exponentials
+      // come before it, beside the product with the values; the others cover the packing. Warps of a warpgroup
+      // branch apart, so no wgmma instruction may stand in it.
+      float factors[2] = {1, 1};
       if (rises) {
-        simt::wgmma_wait<0>();
-        simt::wgmma_fence_registers(sums);
-        softmax.rescale(exponent, sums);
-        simt::wgmma_fence_registers(sums);
+        softmax.rescale_totals(exponent, factors);
+        __syncwarp();  // so that it stays a branch
       }
       simt::wgmma_wait<0>();
       simt::wgmma_fence_registers(sums);
+      if (rises) softmax.rescale(factors, sums);
       release(barriers.values_empty(before.stage()));
       softmax.template weigh<kKeys / 8>(1, scores);
       softmax.template add<kKeys / 8>(0, scores);

@@ -148,7 +148,7 @@ __device__ MaskBits mask_of(const Problem& p, int b, int query, int key) {
 }
 
 /// The running softmax of a thread's two rows. Weights are exp2(scale * s - shift), where shift is a scaled
-/// score that no later one of the row exceeds by more than kSlack: sums are rescaled only when one
+/// score that none of the row so far exceeds by more than kSlack: sums are rescaled only when one
 /// does. Weights are at most 2^kSlack, as precise as those below 1 in bfloat16 and in float32.
 struct RunningSoftmax {
   static constexpr float kNone = -3e38F;  // without a score; -infinity less it is no NaN
@@ -205,14 +205,19 @@ struct RunningSoftmax {
     }
     total[half] += sum;
   }
-  /// Brings sums over earlier columns, in the order of fragments, and totals to the new shift.
-  template <int kCount>
-  __device__ void rescale(const float (&exponent)[2], float (&sums)[kCount]) {
-    const float factor[2] = {simt::exp2_approx(exponent[0]), simt::exp2_approx(exponent[1])};
+  /// Brings totals over earlier columns to the new shift; `factors`: what sums over them are to be multiplied with.
+  __device__ void rescale_totals(const float (&exponent)[2], float (&factors)[2]) {
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) sums[i] *= factor[i / 2 % 2];
-    total[0] *= factor[0];
-    total[1] *= factor[1];
+    for (int half = 0; half < 2; ++half) {
+      factors[half] = simt::exp2_approx(exponent[half]);
+      total[half] *= factors[half];
+    }
+  }
+  /// Sums in the order of fragments, times the factors of their rows.
+  template <int kCount>
+  __device__ static void rescale(const float (&factors)[2], float (&sums)[kCount]) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) sums[i] *= factors[i / 2 % 2];
   }
   /// Sums `total` over the four threads of a row.
   __device__ void finish() {
