@@ -15,16 +15,22 @@ constexpr int64_t kWarmUpSteps = 2;
 
 /// Only the memory of an optimizer's state, the bytes that an update touches, and its sums over ranks.
 /// `offload`: state and work are the host's (host_mirror.h). `gradient`: bytes of a number of a gradient.
+/// `multiprocessors`: of the GPU that updates; 0: it is none.
 class AbstractOptimizer final : public Optimizer {
  public:
-  AbstractOptimizer(OptimizerPtr optimizer, bool offload, int64_t gradient)
+  AbstractOptimizer(OptimizerPtr optimizer, bool offload, int64_t gradient, int64_t multiprocessors)
       : optimizer_(std::move(optimizer)),
         offload_(offload),
+        multiprocessors_(multiprocessors),
         gradient_(static_cast<double>(gradient)) {}
   void init(std::span<const ParamSlot> params) override {
     const bool masters = ExecutionContext::current().sharding == nullptr;
     const MemoryMeter::Use use_meter(offload_ ? nullptr : ExecutionContext::current().meter);
     optimizer_->init(params);
+    if (multiprocessors_ > 0) {
+      const MemoryScope scope(MemoryKind::kOptimizer);
+      kept_ = Device::current().memory().allocate(update_memory().kept);
+    }
     for (const StateArray& array : optimizer_->state())
       bytes_ += 2.0 * static_cast<double>(array.view.elements() * size_of(array.view.dtype));
     for (const ParamSlot& slot : params) {  // read gradient and parameter, write it and its copy
@@ -42,14 +48,22 @@ class AbstractOptimizer final : public Optimizer {
       else
         clock->op("optimizer", {.bytes = bytes_});
     }
+    if (multiprocessors_ > 0) {
+      const MemoryScope scope(MemoryKind::kScratch);
+      Device::current().memory().allocate(update_memory().scratch);
+    }
     optimizer_->simulate_sums(args, params);
   }
   std::vector<StateArray> state() override { return {}; }
   std::optional<double> example_clip() const override { return optimizer_->example_clip(); }
 
  private:
+  UpdateMemory update_memory() const { return optimizer_->update_memory(multiprocessors_); }
+
   OptimizerPtr optimizer_;
   bool offload_;
+  int64_t multiprocessors_;
+  Buffer kept_;
   double gradient_, bytes_ = 0, link_bytes_ = 0;
 };
 
@@ -77,8 +91,9 @@ void simulate(const LayoutCase& what, const TrainingLayout& layout, const Simula
   options.loss_is_total = true;
   options.num_microbatches = microbatches_of(what, trained);
   Trainer trainer(loss_of(*trained.model), trained.model->parameters(),
-                  std::make_shared<AbstractOptimizer>(trained.optimizer, options.optimizer_offload,
-                                                      size_of(options.gradient_dtype)),
+                  std::make_shared<AbstractOptimizer>(
+                      trained.optimizer, options.optimizer_offload, size_of(options.gradient_dtype),
+                      job.is_gpu && !options.optimizer_offload ? job.multiprocessors : 0),
                   options, key_from_seed(1));
   for (int step = 0; step < 2; ++step) {
     HostArrays batch = local_rows(what.batch(step));
@@ -169,7 +184,8 @@ LossFunction loss_of(const BaseModel& model) {
 }
 
 OptimizerPtr abstract_optimizer(OptimizerPtr optimizer, DType gradient_dtype) {
-  return std::make_shared<AbstractOptimizer>(std::move(optimizer), false, size_of(gradient_dtype));
+  return std::make_shared<AbstractOptimizer>(std::move(optimizer), false, size_of(gradient_dtype),
+                                             0);
 }
 
 LayoutRow measure_layout(const LayoutCase& what, const TrainingLayout& layout, Comm& comm,

@@ -39,6 +39,7 @@ struct SimulatedJob {
   int64_t memory_bytes = 0;                      // of a device; 0: no limit
   bool is_gpu = false;                           // whose kernels hold scratch, which counts
   int64_t workspace = 0;                         // bytes that its matrix products hold
+  int64_t multiprocessors = 132;                 // of a GPU: an H200's
 };
 
 /// Only the memory and the collectives of an optimizer.

@@ -76,11 +76,13 @@ class QueueOnly {
 };
 
 /// Of the device's memory in a step that is like those after it: the second, with a graph the third.
-int64_t measured(const LayoutCase& what) {
+int64_t measured(const LayoutCase& what, MemoryMeter::Kinds* kinds = nullptr) {
   Memory& memory = Device::current().memory();
   memory.release_cached();
   const int64_t before = memory.used_bytes();
   Device::current().synchronize();
+  MemoryMeter meter;
+  const MemoryMeter::Use use_meter(meter);
   const QueueOnly queue_only;
   const ModelAndOptimizer trained = what.make();
   trained.model->parameters().initialize(key_from_seed(0));
@@ -88,11 +90,13 @@ int64_t measured(const LayoutCase& what) {
                   what.options, key_from_seed(1));
   for (int64_t step = 0; step < 3; ++step) {
     memory.reset_peak();
+    meter.reset_peak();
     HostArrays batch = what.batch(step);
     trained.model->agree(&batch, what.options.num_microbatches, {});
     trainer.train(batch);
   }
   EXPECT_EQ(trainer.launched_graph(), what.options.step_graph);
+  if (kinds != nullptr) *kinds = meter.peak();
   return memory.peak_bytes() - before;
 }
 
@@ -134,6 +138,27 @@ TEST_F(PlannedMemory, IsWhatTheAllocatorCounts) {
                  graph ? "graph" : "", plan, bytes, 100 * (plan / bytes - 1));
       EXPECT_NEAR(plan, bytes, 0.02 * bytes);  // kernels' scratch is 4 % of the long one
     }
+}
+
+// Of a batch so small that its update is where a step holds most.
+TEST_F(PlannedMemory, HasWhatAdafactorTakesBesideItsState) {
+  const LayoutCase what = case_of({.adafactor = true, .batch = 1, .inputs = 4, .targets = 4});
+  // With windows smaller than the largest matrix, as the emulator's are.
+  constexpr int64_t kMultiprocessors = 2;
+  const MemoryMeter::Kinds planned = plan_layout(what, {},
+                                                 {.hosts = {"abstract"},
+                                                  .machine = {},
+                                                  .is_gpu = true,
+                                                  .multiprocessors = kMultiprocessors},
+                                                 1)
+                                         .memory;
+  MemoryMeter::Kinds counted;
+  measured(what, &counted);
+  const auto scratch = static_cast<size_t>(MemoryKind::kScratch);
+  const auto optimizer = static_cast<size_t>(MemoryKind::kOptimizer);
+  EXPECT_GT(planned[scratch], 0);
+  EXPECT_EQ(planned[scratch], counted[scratch]);
+  EXPECT_EQ(planned[optimizer], counted[optimizer]);
 }
 
 }  // namespace
