@@ -3,6 +3,8 @@
 //
 //   dropout  x [...]  ->  y [...]       y = keep ? x / (1 - rate) : 0
 //
+// A GPU multiplies by the rounded 1 / (1 - rate): at most one unit in the last place from the quotient.
+//
 // Its gradient is dropout itself, of the gradient, with the same attributes.
 // Attributes: rate (double in [0, 1]); key0, key1 (int64, each a uint32: the two words of a JAX
 // threefry key); broadcast_dim (int64, 0 or absent: every element has its own bit; -2: all places

@@ -468,7 +468,8 @@ __device__ void leave_squares(const Tile& tile, const Work<kHolds>& work,
       static_cast<float>(block_sum(static_cast<double>(squares.before), workspace()));
   const auto after = static_cast<float>(block_sum(static_cast<double>(squares.after), workspace()));
   if (threadIdx.x != 0) return;
-  if (before == before && before != work.sums.param[tile.index])
+  const float used = work.sums.param[tile.index];
+  if (before != used && (before == before || used == used))  // not both NaN
     simt::raise_fault(work.numbers.fault, FaultCode::kParameter, tile.shape().elements,
                       left - tile.e.a.param_squares, 0);
   *left = after;

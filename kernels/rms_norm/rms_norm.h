@@ -7,7 +7,7 @@
 //                  g = dy scale;  dx = r (g - x r^2 mean(g x));  dscale = sum over rows of dy x r
 //
 // Attribute: eps (double, default 1e-6). Statistics and sums in float32; float32 only. dscale is
-// summed in an order that depends on shapes and thread count alone, and may be added to what is there
+// summed in an order that depends on shapes, thread count and the kind of dropout alone, and may be added to what is there
 // (`&` in runtime/op/ops.def).
 //
 // A residual sum and the norm after it, in one pass over memory:

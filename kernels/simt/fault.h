@@ -1,6 +1,6 @@
 #pragma once
 // Bad data that a kernel meets on the device. The first one is kept in a slot of device memory and
-// thrown as Error(kData) by the device's next synchronisation; the kernel goes on without the datum.
+// thrown as Error(kData), kParameter as Bug, by the device's next synchronisation; the kernel goes on.
 //
 //   FaultSlot* fault = simt::fault_slot();                   // host, passed to the kernel
 //   if (id >= vocabulary) simt::raise_fault(fault, FaultCode::kEmbedId, id, position, vocabulary);  // fault.cuh

@@ -87,7 +87,7 @@ struct UpdateArgs {
   bool params_unwritten = false;
 };
 
-/// Bytes on a GPU that StateArrays are not.
+/// Bytes on a GPU that StateArrays are not, but for those of sums that ranks exchange.
 struct UpdateMemory {
   int64_t kept = 0;     // from init on
   int64_t scratch = 0;  // during an update

@@ -358,7 +358,7 @@ TEST_F(AdafactorOnDevice, KeepsTheSquaresOfParameters) {
   options.weight_decay_rate = 0.01;
   const std::vector<Shape> shapes{
       {{"embed", "mlp"}, {130, 300}},
-      {{"embed", "mlp"}, {1000, 128}},                        // larger than a window
+      {{"embed", "mlp"}, {2000, 128}},                        // larger than two windows
       {{"embed", "mlp"}, {130, 140}, {{"data"}, {"model"}}},  // of which none are kept
       {{"heads", "relpos_buckets"}, {4, 32}},
       {{"embed"}, {2500}}};
@@ -387,7 +387,8 @@ TEST_F(AdafactorOnDevice, KeepsTheSquaresOfParameters) {
 // By a caller that does not say so: what an update has kept is used, and seen to be wrong.
 TEST_F(AdafactorOnDevice, RefusesParametersThatOthersHaveWritten) {
   for (const size_t i : {0, 4}) {
-    Pair pair(device(), {}, matrices(), 0);
+    Pair pair(device(), {}, matrices(),
+              i == 0 ? 1 : 0);  // of elements that are no multiple of 4, too
     pair.step(0, no_spoil);
     pair.double_param(i);
     pair.params_unwritten = true;
