@@ -98,11 +98,14 @@ ParamInfo& Parameters::declare(std::string name, Axes axes, Initializer initiali
 
 /// Memory for what products of a GPU read, of matrices of one size that follow each other, as attention's query, key and
 /// value: side by side, so that one product multiplies by all of them (kernels/matmul). nullptr: for any other. What follows
-/// each other by chance, as an MLP's two gates, shares a block, too, which lives as long as one of them.
+/// each other by chance, as an MLP's two gates, shares a block, too, which lives as long as one of them. Not where a mesh is
+/// planned, which is compared with ranks on CPUs.
 std::vector<Buffer> Parameters::side_by_side(DType dtype, bool (*wanted)(const ParamInfo&)) const {
   std::vector<Buffer> memory(all_.size());
   Device& device = Device::current();
-  if (device.is_cpu() || !is_data_parallel()) return memory;
+  const bool is_planned =
+      ExecutionContext::current().sharding != nullptr && !device.memory_is_real();
+  if (device.is_cpu() || is_planned || !is_data_parallel()) return memory;
   for (size_t i = 0, end = 1; i < all_.size(); i = end) {
     const Spec& spec = all_[i].spec;
     for (end = i + 1; end < all_.size() && spec.axes.size() == 2 && all_[end].spec == spec &&

@@ -182,31 +182,40 @@ TEST_F(ShardedSteps, OfWholeWeightsLaunchOneProductForThree) {
                                    t5_init::attention_kernel()));
     parameters.initialize(key_from_seed(3));
     const Tensors w(kernels.begin(), kernels.end());
-    const auto launches_of = [&](const std::function<Tensors(const Tensor&)>& multiply) {
-      const auto filled = [&](const char* axis, int64_t size) {
-        const Spec spec{{{axis::kBatch, 4}, {axis::kLength, 8}, {axis, size}}, DType::f32};
-        Tensor x(spec, sharding.place(spec), full_slice(spec));
-        x.device().fill(x.raw(), 0, x.bytes());
-        return x;
-      };
-      const Tensor x = filled(axis::kEmbed, 32).set_needs_grad(true);
+    const auto placed = [&](const char* axis, int64_t size, size_t count) {
+      const Spec spec{{{axis::kBatch, 4}, {axis::kLength, 8}, {axis, size}}, DType::f32};
+      const int64_t bytes = 2 * 8 * size * size_of(DType::f32);  // of a rank's two rows
+      Tensors all;
+      for (Buffer& memory : comm.device().memory().allocate_side_by_side(bytes, count)) {
+        all.emplace_back(spec, sharding.place(spec), full_slice(spec), std::move(memory));
+        all.back().device().fill(all.back().raw(), 0, bytes);
+      }
+      return all;
+    };
+    const Tensor x = placed(axis::kEmbed, 32, 1)[0].set_needs_grad(true);
+    const Tensors dy = placed(axis::kJoinedKv, 16, 3);
+    const auto launches_of = [&](const std::function<Tensors()>& multiply) {
       const int64_t before = comm.device().counters().read().launches;
       Tape tape;
       Tensors y;
       {
         const Tape::Recording recording(tape);
-        y = multiply(x);
+        y = multiply();
       }
-      const Tensor joined = ops::add(ops::add(y[0], y[1]), y[2]);
-      tape.backward(y, {joined, joined, joined});
-      for (const Tensor& kernel : w) kernel.set_grad({});
+      tape.backward(y, dy);
       return comm.device().counters().read().launches - before;
     };
-    const int64_t together = launches_of([&](const Tensor& x) { return ops::matmul(x, w); });
-    const int64_t each = launches_of([&](const Tensor& x) {
+    const auto of_first_and_second_pass = [&](const std::function<Tensors()>& multiply) {
+      for (const Tensor& leaf : {x, w[0], w[1], w[2]}) leaf.set_grad({});
+      const int64_t first = launches_of(multiply);
+      return std::pair{first, launches_of(multiply)};  // whose gradients are added to reduced ones
+    };
+    const auto together = of_first_and_second_pass([&] { return ops::matmul(x, w); });
+    const auto each = of_first_and_second_pass([&] {
       return Tensors{ops::matmul(x, w[0]), ops::matmul(x, w[1]), ops::matmul(x, w[2])};
     });
-    EXPECT_EQ(together, each - 2 - 2);
+    EXPECT_EQ(together.first, each.first - 2 - 2);
+    EXPECT_EQ(together.second, each.second - 2 - 2);
   };
   EXPECT_EQ(over_gpus(2, body), "");
 }
