@@ -228,7 +228,7 @@ def test_a_folder_that_another_rank_cannot_write_to_is_reported_at_the_start(fol
 def test_sigterm_under_the_launcher_saves(folder):
     """With --grace ranks have those seconds."""
     arguments = ["--gin.EVAL_PERIOD=500", "--gin.utils.SaveCheckpointConfig.period=5000", *MESHES["zero"]]
-    process = subprocess.Popen([e2e.ROOT / "scripts" / "launch", "-n", "2", "--grace", "8", *map(str, tiny(folder / "run", 2000, *arguments))],
+    process = subprocess.Popen([e2e.ROOT / "scripts" / "launch", "-n", "2", "--grace", "8", *map(str, tiny(folder / "run", 20000, *arguments))],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(ENVIRONMENT, QUINTET=QUINTET))
     wait_for(lambda: steps_of(folder / "run") or process.poll() is not None, 60)
     process.send_signal(signal.SIGTERM)
