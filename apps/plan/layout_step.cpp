@@ -87,9 +87,7 @@ void simulate(const LayoutCase& what, const TrainingLayout& layout, const Simula
   if (offloads_masters(what.options)) trained.model->parameters().keep_masters_on_host();
   trained.model->parameters().allocate();
   trained.model->parameters().refresh();
-  TrainerOptions options = what.options;
-  options.loss_is_total = true;
-  options.num_microbatches = microbatches_of(what, trained);
+  const TrainerOptions options = simulated_options(what, trained);
   Trainer trainer(loss_of(*trained.model), trained.model->parameters(),
                   std::make_shared<AbstractOptimizer>(
                       trained.optimizer, options.optimizer_offload, size_of(options.gradient_dtype),
@@ -163,8 +161,6 @@ void run_on_ranks(const LayoutCase& what, Comm& comm, int64_t steps,
   row.tokens_per_second = static_cast<double>(what.tokens) / row.seconds;
 }
 
-}  // namespace
-
 int64_t microbatches_of(const LayoutCase& what, const ModelAndOptimizer& trained) {
   if (!trained.optimizer->example_clip()) return what.options.num_microbatches;
   const int64_t rows = local_rows(what.batch(0)).begin()->second.shape[0];
@@ -175,6 +171,15 @@ int64_t microbatches_of(const LayoutCase& what, const ModelAndOptimizer& trained
            asked);
   trained.model->check_example_gradients(batch_part().count);
   return rows;
+}
+
+}  // namespace
+
+TrainerOptions simulated_options(const LayoutCase& what, const ModelAndOptimizer& trained) {
+  TrainerOptions options = what.options;
+  options.loss_is_total = true;
+  options.num_microbatches = microbatches_of(what, trained);
+  return options;
 }
 
 LossFunction loss_of(const BaseModel& model) {

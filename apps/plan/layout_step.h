@@ -45,9 +45,9 @@ struct SimulatedJob {
 /// Only the memory and the collectives of an optimizer.
 OptimizerPtr abstract_optimizer(OptimizerPtr optimizer, DType gradient_dtype);
 LossFunction loss_of(const BaseModel& model);
-/// Those of its options; as many as a rank has rows where the optimizer clips the gradient of each example. Throws usage
-/// errors as the run does.
-int64_t microbatches_of(const LayoutCase& what, const ModelAndOptimizer& trained);
+/// Its options for losses of loss_of(), in as many microbatches as a rank has rows where the optimizer clips the gradient of
+/// each example. Throws usage errors as the run does.
+TrainerOptions simulated_options(const LayoutCase& what, const ModelAndOptimizer& trained);
 
 /// What this rank did in one step.
 struct StepProfile {

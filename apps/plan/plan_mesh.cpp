@@ -54,9 +54,7 @@ void run_step(const LayoutCase& what, StepLog& log) {
     log.section("backward");
     return result;
   };
-  TrainerOptions options = what.options;
-  options.loss_is_total = true;
-  options.num_microbatches = microbatches_of(what, trained);
+  const TrainerOptions options = simulated_options(what, trained);
   Trainer trainer(loss, model.parameters(),
                   abstract_optimizer(trained.optimizer, options.gradient_dtype), options, {});
   const StepLog::Use use(log);

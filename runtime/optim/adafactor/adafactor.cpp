@@ -69,10 +69,10 @@ class AdafactorParam {
   /// As a kernel on a GPU sees it.
   AdafactorShape gpu_shape(const ParamSlot& slot) const;
   /// Tiles whose squares of the parameter an update on a GPU keeps for the next one.
-  int64_t kept_tiles(const ParamSlot& slot) const {
+  int64_t cached_tiles(const ParamSlot& slot) const {
     return scaled_by_param_ && !sharded() ? adafactor_tiles(gpu_shape(slot)) : 0;
   }
-  void place_kept(float* squares) { kept_squares_ = squares; }
+  void place_cached(float* squares) { cached_squares_ = squares; }
 
  private:
   cpu::AdafactorLines chunk(size_t i) const {
@@ -101,7 +101,7 @@ class AdafactorParam {
   bool scaled_by_param_ = true;
   StateBuffer v_row_, v_col_, v_, m_;
   AdafactorSums sums_on_gpu_;
-  float* kept_squares_ = nullptr;  // on a GPU, of kept_tiles()
+  float* cached_squares_ = nullptr;  // on a GPU, of cached_tiles()
   MeshAxes row_axes_, column_axes_,
       axes_;  // mesh axes that shard ROW axes, COLUMN axes, any but BATCH
   // Scratch of an update.
@@ -217,7 +217,7 @@ AdafactorGpuArray AdafactorParam::on_gpu(const ParamSlot& slot) const {
           .copy = slot.copy.absent() ? nullptr : slot.copy.pointer,
           .not_finite = slot.not_finite,
           .scaled_by_param = scaled_by_param_,
-          .param_squares = kept_squares_,
+          .param_squares = cached_squares_,
           .shape = gpu_shape(slot),
           .sums = sums_on_gpu_};
 }
@@ -397,20 +397,20 @@ class Adafactor final : public Optimizer {
     for (AdafactorParam& param : params_) param.place_sums(moments_, means_, squares_);
     for (DeviceBucket* bucket : {&moments_, &means_, &squares_})
       bucket->allocate(Device::current());
-    kept_squares_ = Device::current().memory().allocate(kept_bytes());
+    cached_squares_ = Device::current().memory().allocate(cached_bytes());
     forget_squares();
-    auto* place = reinterpret_cast<float*>(kept_squares_.get());
+    auto* place = reinterpret_cast<float*>(cached_squares_.get());
     for (size_t i = 0; i < params_.size(); ++i)
-      if (const int64_t tiles = params_[i].kept_tiles(slots_[i]); tiles > 0)
-        params_[i].place_kept(place), place += tiles;
+      if (const int64_t tiles = params_[i].cached_tiles(slots_[i]); tiles > 0)
+        params_[i].place_cached(place), place += tiles;
   }
   UpdateMemory update_memory(int64_t multiprocessors) const override {
     std::vector<AdafactorShape> sharded, others;
     for (size_t i = 0; i < params_.size(); ++i)
       (params_[i].sharded() ? sharded : others).push_back(params_[i].gpu_shape(slots_[i]));
     const int64_t window = 3 * multiprocessors;
-    return {kept_bytes(), std::max(adafactor_scratch_bytes(sharded, true, window),
-                                   adafactor_scratch_bytes(others, false, window))};
+    return {cached_bytes(), std::max(adafactor_scratch_bytes(sharded, true, window),
+                                     adafactor_scratch_bytes(others, false, window))};
   }
   std::vector<StateArray> state() override {
     std::vector<StateArray> arrays;
@@ -452,10 +452,10 @@ class Adafactor final : public Optimizer {
   }
 
  private:
-  void forget_squares() { Device::current().fill(kept_squares_.get(), 0xff, kept_bytes()); }
-  int64_t kept_bytes() const {
+  void forget_squares() { Device::current().fill(cached_squares_.get(), 0xff, cached_bytes()); }
+  int64_t cached_bytes() const {
     int64_t tiles = 0;
-    for (size_t i = 0; i < params_.size(); ++i) tiles += params_[i].kept_tiles(slots_[i]);
+    for (size_t i = 0; i < params_.size(); ++i) tiles += params_[i].cached_tiles(slots_[i]);
     return tiles * size_of(DType::f32);
   }
   /// Indices of parameters, largest first: those for all threads, those for one.
@@ -498,7 +498,7 @@ class Adafactor final : public Optimizer {
   std::vector<AdafactorParam> params_;
   std::vector<ParamSlot> slots_;            // names and axes
   DeviceBucket moments_, means_, squares_;  // on a GPU, of sharded parameters
-  Buffer kept_squares_;                     // of parameters, by tile; not of a checkpoint
+  Buffer cached_squares_;                   // of parameters, by tile; not of a checkpoint
   DeviceClip clip_;
 };
 
