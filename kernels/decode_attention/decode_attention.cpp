@@ -110,7 +110,12 @@ float softmax_numerators(float* scores, int64_t limit, int64_t padded) {
 }
 
 void add_bias(float* scores, const float* bias, int64_t limit) {
-  for (int64_t t = 0; t < limit; ++t) scores[t] += bias[t];
+  const F d;
+  const int64_t lanes = vector_lanes();
+  int64_t t = 0;
+  for (; t + lanes <= limit; t += lanes)
+    hn::Store(hn::Add(hn::Load(d, scores + t), hn::LoadU(d, bias + t)), d, scores + t);
+  for (; t < limit; ++t) scores[t] += bias[t];
 }
 
 /// Writes the first head_dim of [depth] weighted sums, divided by the sum of the weights.
@@ -169,12 +174,41 @@ HWY_INLINE void score_tokens(const SharedQuery* rows, const SharedKeys& keys, in
     }
 }
 
+/// sums [kRows, depth] of kVectors vectors from c on: values of tokens [0, count), weighted by scores [kRows, stride].
+template <class T, int kRows, int kVectors>
+HWY_INLINE void weigh_values(const SharedKeys& keys, const float* scores, int64_t count,
+                             int64_t depth, int64_t c, float* sums, int64_t ahead) {
+  const F d;
+  const int64_t lanes = vector_lanes();
+  V sum[kRows][kVectors];
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::Zero(d);
+  const T* value = static_cast<const T*>(keys.values) + c;
+  for (int64_t t = 0; t < count; ++t, value += depth) {
+    fetch(value + ahead, lines_of<T>(kVectors));
+    V vector[kVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) vector[v] = load(value + v * lanes);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      const V weight = hn::Set(d, scores[r * keys.stride + t]);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::MulAdd(weight, vector[v], sum[r][v]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) hn::Store(sum[r][v], d, sums + r * depth + c + v * lanes);
+}
+
 /// kRows queries over the same keys. scores: [kRows, stride]; sums: [kRows, depth]. While it reads,
 /// it fetches what lies behind these keys: the next head's.
 template <class T, int kRows>
 void attend_rows(const SharedQuery* rows, const SharedKeys& keys, int64_t head_dim, float* scores,
                  float* sums) {
-  const F d;
   const int64_t lanes = vector_lanes(), depth = (head_dim + lanes - 1) / lanes * lanes;
   int64_t most = 0;
   for (int r = 0; r < kRows; ++r) most = std::max(most, rows[r].limit);
@@ -186,6 +220,12 @@ void attend_rows(const SharedQuery* rows, const SharedKeys& keys, int64_t head_d
   int64_t t = 0;
   for (; t + kVectors * lanes <= padded; t += kVectors * lanes)
     score_tokens<T, kRows, kVectors>(rows, keys, head_dim, t, scores, ahead);
+  if constexpr (kVectors > 4)
+    for (; t + 4 * lanes <= padded; t += 4 * lanes)
+      score_tokens<T, kRows, 4>(rows, keys, head_dim, t, scores, ahead);
+  if constexpr (kVectors > 2)
+    for (; t + 2 * lanes <= padded; t += 2 * lanes)
+      score_tokens<T, kRows, 2>(rows, keys, head_dim, t, scores, ahead);
   for (; t < padded; t += lanes) score_tokens<T, kRows, 1>(rows, keys, head_dim, t, scores, ahead);
   float total[kRows];
   for (int r = 0; r < kRows; ++r) {
@@ -194,28 +234,13 @@ void attend_rows(const SharedQuery* rows, const SharedKeys& keys, int64_t head_d
     total[r] = softmax_numerators(own, rows[r].limit, padded);
     if constexpr (kScaled<T>) scale_weights(own, keys.value_scales, rows[r].limit);
   }
-  for (int64_t c = 0; c < depth; c += 2 * lanes) {
-    const bool two = c + lanes < depth;
-    V sum[kRows][2];
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = hn::Zero(d);
-    for (t = 0; t < most; ++t) {
-      const T* value = static_cast<const T*>(keys.values) + t * depth + c;
-      fetch(value + ahead, lines_of<T>(two ? 2 : 1));
-      const V v0 = load(value), v1 = two ? load(value + lanes) : v0;
-#pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) {
-        const V weight = hn::Set(d, scores[r * keys.stride + t]);
-        sum[r][0] = hn::MulAdd(weight, v0, sum[r][0]);
-        sum[r][1] = hn::MulAdd(weight, v1, sum[r][1]);
-      }
-    }
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-      hn::Store(sum[r][0], d, sums + r * depth + c);
-      if (two) hn::Store(sum[r][1], d, sums + r * depth + c + lanes);
-    }
-  }
+  int64_t c = 0;
+  if constexpr (kRows <= 2)
+    for (; c + 4 * lanes <= depth; c += 4 * lanes)
+      weigh_values<T, kRows, 4>(keys, scores, most, depth, c, sums, ahead);
+  for (; c + 2 * lanes <= depth; c += 2 * lanes)
+    weigh_values<T, kRows, 2>(keys, scores, most, depth, c, sums, ahead);
+  if (c < depth) weigh_values<T, kRows, 1>(keys, scores, most, depth, c, sums, ahead);
   for (int r = 0; r < kRows; ++r) store_out(sums + r * depth, total[r], rows[r].out, head_dim);
 }
 
@@ -259,13 +284,11 @@ void attend_cached_of(const float* query, float* out, const CachedHead& head, fl
                       float* sums) {
   const F d;
   const int64_t lanes = vector_lanes(), depth = (head_dim + lanes - 1) / lanes * lanes;
-  // The addresses are irregular: keys are fetched a few tokens early, and values while the keys are
-  // read.
-  constexpr int64_t kEarly = 8;
+  // The addresses are irregular: what the next head reads is fetched meanwhile.
   const int64_t lines = kScaled<T> ? depth / 64 + 1 : depth * 4 / 64;
   for (int64_t t = 0; t < limit; ++t) {
-    fetch(slots[std::min(t + kEarly, limit - 1)] + head.keys, lines);
-    fetch(slots[t] + head.values, lines);
+    fetch(slots[t] + head.next + head.keys, lines);
+    fetch(slots[t] + head.next + head.values, lines);
     const T* key = elements<T>(slots[t] + head.keys);
     V sum = hn::Mul(hn::Load(d, query), load(key));
     for (int64_t c = lanes; c < depth; c += lanes)

@@ -64,6 +64,7 @@ int64_t cached_floats(int64_t head_dim, CacheType type);
 /// on, in floats. Slots of floats are aligned to vectors.
 struct CachedHead {
   int64_t keys = 0, values = 0;
+  int64_t next = 0;  // from here to the next head, which is fetched meanwhile
   CacheType type = CacheType::native;
 };
 

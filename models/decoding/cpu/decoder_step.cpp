@@ -201,11 +201,18 @@ class StepBackend {
     }
   }
   /// Lets the products that follow fetch the keys and values that a layer's attention reads: caches are larger than what
-  /// is left of the processor's beside the weights.
+  /// is left of the processor's beside the weights. Those of self-attention, which comes first, are fetched last: fewer of
+  /// them have left the second-level cache by then.
   void fetch_cached(size_t layer) {
     later_.clear();
     if (layer == run_.network.decoder().layers.size()) return;
     const int64_t d = run_.sizes.head_dim;
+    if (has_cross())
+      each_cross(layer, [&](const StepGroup&, int64_t, const SharedKeys& keys) {
+        if (later_.full()) return;
+        later_.add(keys.memory(), SharedKeys::floats(keys.length, d, keys.type) *
+                                      static_cast<int64_t>(sizeof(float)));
+      });
     const CacheType type = run_.step.layout.type;
     const int64_t bytes = cached_floats(d, type) * static_cast<int64_t>(sizeof(float));
     each_self([&](int64_t head, int64_t r) {
@@ -214,12 +221,6 @@ class StepBackend {
           run_.step.layout.at(static_cast<int64_t>(layer), run_.sizes.kv_head_of(head));
       for (const int64_t part : {at.keys, at.values})
         for (const float* slot : run_.row(r).past) later_.add(slot + part, bytes);
-    });
-    if (!has_cross()) return;
-    each_cross(layer, [&](const StepGroup&, int64_t, const SharedKeys& keys) {
-      if (later_.full()) return;
-      later_.add(keys.memory(), SharedKeys::floats(keys.length, d, keys.type) *
-                                    static_cast<int64_t>(sizeof(float)));
     });
   }
   /// From all ranks, before the next step writes there.

@@ -22,7 +22,7 @@ struct CacheLayout {
 
   CachedHead at(int64_t l, int64_t h) const {
     const int64_t keys = l * layer + h * head;
-    return {.keys = keys, .values = keys + values, .type = type};
+    return {.keys = keys, .values = keys + values, .next = head, .type = type};
   }
 };
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/memory/huge_pages.h"
+
 namespace quintet::decoding {
 
 void SelfCache::start(const StackSpec& decoder, int64_t batch, const CacheOptions& options) {
@@ -21,7 +23,7 @@ void SelfCache::start(const StackSpec& decoder, int64_t batch, const CacheOption
   const int64_t wanted = layout_.layer * decoder.num_layers;
   if (wanted > capacity_) {
     data_.reset();
-    data_.reset(static_cast<float*>(std::aligned_alloc(kAlign, static_cast<size_t>(4 * wanted))));
+    data_.reset(static_cast<float*>(allocate_on_huge_pages(4 * wanted)));
     capacity_ = data_ == nullptr ? 0 : wanted;
     QT_CHECK_AS(ExitCode::kEnvironment, data_ != nullptr,
                 "generation: cannot get {} MB for the cache of {} rows of {} tokens; use a smaller "

@@ -27,8 +27,8 @@ struct CacheOptions {
 
 class SelfCache {
  public:
-  /// Forgets all tokens. Memory is taken page by page as tokens are written, and kept for the next
-  /// batch if that fits. Throws a usage error for sizes that are not positive, kEnvironment when
+  /// Forgets all tokens. Memory is taken huge page by huge page as tokens are written, and kept for
+  /// the next batch if that fits. Throws a usage error for sizes that are not positive, kEnvironment when
   /// memory is short.
   void start(const StackSpec& decoder, int64_t batch, const CacheOptions& options);
 
