@@ -68,6 +68,15 @@ bool parse_bench_options(const std::string& what, const std::string& summary,
                    "--inputs and --targets "
                    "tokens, instead of --batch full rows")
         ->delimiter(',');
+    app.add_option("--remat_policy", options.remat,
+                   "what a layer computes again for the backward pass: "
+                   "network.T5Config.remat_policy")
+        ->check(CLI::IsMember({"none", "minimal", "full"}));
+    options.microbatches.add_microbatches_to(app);
+    options.microbatches.add_gradient_dtype_to(app);
+    app.add_flag("--optimizer_offload", options.optimizer_offload,
+                 "on a GPU: optimizer state, update and masters on the host; slow");
+    options.lora.add_to(app);
   }
   if (!cli.parse(args)) return false;
   options.compute.start();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "apps/flags/compute_flags.h"
+#include "apps/flags/microbatch_flags.h"
 #include "apps/flags/quantize_flag.h"
 #include "apps/flags/result_format.h"
 #include "apps/plan/model_case.h"
@@ -18,12 +19,15 @@ namespace quintet {
 
 struct BenchOptions : ModelCase {
   int64_t steps = 5;
-  int64_t beams = 1;                       // generate only; 1 is greedy
-  double top_p = 0;                        // generate only; 0: no sampling
-  bool encode_only = false;                // generate only
-  std::string model_dir = {};              // generate only: instead of a published size
-  std::string optimizer = "adamw";         // train only
-  double dropout = 0;                      // train only
+  int64_t beams = 1;                  // generate only; 1 is greedy
+  double top_p = 0;                   // generate only; 0: no sampling
+  bool encode_only = false;           // generate only
+  std::string model_dir = {};         // generate only: instead of a published size
+  std::string optimizer = "adamw";    // train only
+  double dropout = 0;                 // train only
+  std::string remat = "none";         // train only
+  bool optimizer_offload = false;     // train only
+  MicrobatchFlags microbatches = {};  // train only: their number and what gradients are kept in
   std::vector<std::string> examples = {};  // train only: INPUTS/TARGETS each, packed into rows
   ComputeFlags compute;
   ResultFormat format;

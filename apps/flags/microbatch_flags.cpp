@@ -19,15 +19,20 @@ void MicrobatchFlags::add_to(CLI::App& app) {
          "what gradients are summed over ranks in; bfloat16 sends half the bytes and rounds "
          "what each rank gives and each sum")
       ->check(CLI::IsMember({"float32", "bfloat16"}));
+  add_gradient_dtype_to(app);
+  app.add_flag(
+      "--interleave_microbatches", interleave_microbatches,
+      "on several ranks: two microbatches take turns, so that one computes while the other "
+      "waits for ranks");
+}
+
+void MicrobatchFlags::add_gradient_dtype_to(CLI::App& app) {
+  const HelpGroup group(app, "Computation");
   app.add_option("--gradient_dtype", gradient_dtype,
                  "what gradients are kept in until the update; bfloat16 takes 2 bytes fewer a "
                  "parameter and "
                  "rounds what each microbatch adds")
       ->check(CLI::IsMember({"float32", "bfloat16"}));
-  app.add_flag(
-      "--interleave_microbatches", interleave_microbatches,
-      "on several ranks: two microbatches take turns, so that one computes while the other "
-      "waits for ranks");
 }
 
 void MicrobatchFlags::add_microbatches_to(CLI::App& app) {

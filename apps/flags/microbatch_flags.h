@@ -23,6 +23,8 @@ struct MicrobatchFlags {
   int64_t microbatches = 1;
 
   void add_to(CLI::App& app);
+  /// --gradient_dtype alone, which add_to() has too.
+  void add_gradient_dtype_to(CLI::App& app);
   /// For verbs without trainer.Trainer.num_microbatches.
   void add_microbatches_to(CLI::App& app);
   /// Sets what the flags say; num_microbatches stays. What is about several ranks has no effect on one: a warning says so.

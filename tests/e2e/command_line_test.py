@@ -48,6 +48,23 @@ def test_results_go_to_stdout_and_words_to_stderr(folder):
         "tokens_per_second"], figures
 
 
+def test_what_a_timed_step_holds_is_planned_and_follows_its_flags(folder):
+    def held(*flags, batch=16):
+        result = quintet("bench", "train", "--model=t5_1_1_tiny", f"--batch={batch}", "--inputs=64", "--targets=32", "--steps=1",
+                         "--threads=1", *flags)
+        figures = json.loads(result.out)
+        assert abs(figures["planned_bytes"] / figures["tensor_bytes"] - 1) < 0.05, (flags, figures)
+        return figures["tensor_bytes"], result.err
+
+    plain, alone = held()[0], held(batch=1)[0]
+    for flag in "--remat_policy=full", "--remat_policy=minimal", "--microbatches=4", "--optimizer=adafactor", "--lora_rank=2":
+        assert held(flag)[0] < plain, flag
+    assert held("--gradient_dtype=bfloat16", batch=1)[0] < alone
+    assert "--optimizer_offload has no effect: the device is cpu" in held("--optimizer_offload")[1]
+    refused = quintet("bench", "train", "--model=t5_1_1_tiny", "--batch=4", "--microbatches=3", expect=2)
+    assert "num_microbatches 3 does not divide the batch of 4 rows" in refused.err, refused
+
+
 def test_a_profile_adds_up_to_the_step(folder):
     # One thread and a tiny model: little happens outside ops, but the processor may be taken away there.
     result = quintet("bench", "train", "--model=t5_1_1_tiny", "--batch=8", "--inputs=64", "--targets=32", "--steps=4",
