@@ -3,8 +3,8 @@
 //
 //   decode_bench --device=cuda [--tiny] [--only=self] [--runs=20]
 //
-// A line a measurement: {"name", "ms" (median), "gb_s", "of_copy", "of_equal_copy"}. Bytes are those that a perfect kernel moves: of a
-// cache, keys and values of the tokens so far; of a product, its weights; of a draw, the logits.
+// A line a measurement: {"name", "ms" (median), "gb_s", "of_copy", "of_equal_copy"}, of less than 20 MB also "ms_in_a_row", that of a
+// launch of eight in a row. Bytes are those that a perfect kernel moves: of a cache, keys and values of the tokens so far; of a product, its weights; of a draw, the logits.
 
 #include "bench/gpu/memory_bench.cuh"
 #include "kernels/decode_attention/decode_attention_gpu.h"
@@ -166,20 +166,20 @@ void bench_products(MemoryBench& bench, const Network& net, int64_t rows) {
   measure("small_batch_int8", one / 2);
 }
 
-void bench_draws(MemoryBench& bench, const Network& net, int64_t rows) {
-  Array logits({rows, net.vocab}, DType::f32);
+void bench_draws(MemoryBench& bench, int64_t vocab, int64_t rows) {
+  Array logits({rows, vocab}, DType::f32);
   logits.vary(-8, 8);
   const Array values({rows, kMostTop}, DType::f32), log_sums({rows}, DType::f32),
       log_probs({rows}, DType::f32), temperature({1}, DType::f32, 0.8f);
   const Array indices({rows, kMostTop}, DType::i32), tokens({rows}, DType::i32),
       key({2}, DType::i32);
-  const std::string size = fmt::format(" {}x{}", rows, net.vocab);
+  const std::string size = fmt::format(" {}x{}", rows, vocab);
   const double bytes = static_cast<double>(logits.bytes());
   for (const int64_t top : {int64_t{1}, int64_t{8}})
     bench.measure(fmt::format("top_{}{}", top, size), bytes, [&] {
       QT_GPU::top_gpu({.logits = logits.data<float>(),
                        .rows = rows,
-                       .vocab = net.vocab,
+                       .vocab = vocab,
                        .top = top,
                        .values = values.data<float>(),
                        .indices = indices.data<int32_t>(),
@@ -188,8 +188,8 @@ void bench_draws(MemoryBench& bench, const Network& net, int64_t rows) {
     });
   SampleRows sample{.logits = logits.data(),
                     .rows = rows,
-                    .vocab = net.vocab,
-                    .stride = net.vocab,
+                    .vocab = vocab,
+                    .stride = vocab,
                     .temperatures = temperature.data<float>(),
                     .key = key.data<Key>(),
                     .tokens = tokens.data<int32_t>(),
@@ -206,16 +206,18 @@ void bench_draws(MemoryBench& bench, const Network& net, int64_t rows) {
 
 void run(const Options& options) {
   const Network net = options.tiny ? kTiny : Network{};
-  MemoryBench bench(options);
+  MemoryBench bench(options, true);
   const std::vector<int64_t> batches =
       options.tiny ? std::vector<int64_t>{2, 8} : std::vector<int64_t>{1, 8, 32, 128, 256};
   for (const int64_t rows : batches) {
     bench_attention(bench, net, rows, 1);
     bench_pages(bench, net, rows);
     if (rows <= 32) bench_products(bench, net, rows);
-    bench_draws(bench, net, rows);
+    bench_draws(bench, net.vocab, rows);
   }
   bench_attention(bench, net, options.tiny ? 1 : 32, 4);
+  for (const int64_t vocab : {net.vocab, options.tiny ? int64_t{700} : int64_t{250112}})
+    bench_draws(bench, vocab, options.tiny ? 4 : 64);
 }
 
 }  // namespace

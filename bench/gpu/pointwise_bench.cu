@@ -186,6 +186,23 @@ void bench_mlps(MemoryBench& bench) {
   bench_mlp(bench, 4096, 4096, 10240);
 }
 
+/// The product of the rows of `a` with the first matrix of `b`, dense, by cuBLASLt.
+void bench_product(MemoryBench& bench, const char* name, const Array& a, const Array& b,
+                   const Array& c) {
+  const auto columns = [](const View& v) { return v.sizes[static_cast<size_t>(v.rank - 1)]; };
+  const int64_t k = columns(a.view()), n = columns(c.view()), rows = a.elements() / k;
+  bench.measure(name, static_cast<double>(a.bytes() + c.bytes() + 2 * k * n), [&] {
+    QT_GPU::simt::gemm(stream(), {.m = rows,
+                                  .n = n,
+                                  .k = k,
+                                  .a = a.data<void>(),
+                                  .b = b.data<void>(),
+                                  .c = c.data<void>(),
+                                  .type = kBf16,
+                                  .c_type = kBf16});
+  });
+}
+
 /// A Switch layer of base size: 64 experts, one choice a token, groups of 4,096. The bounds: 155
 /// GFLOP and 604 MB of weights for the two products.
 void bench_moe(MemoryBench& bench) {
@@ -241,6 +258,8 @@ void bench_moe(MemoryBench& bench) {
           {packed.view(), offsets.view(), wi.view(), none}, {y.view(), h.view(), none}, relu, true);
   measure("experts_out", small + large + weights, QT_GPU::grouped_matmul_gpu,
           {y.view(), offsets.view(), wo.view()}, {dx.view()}, {}, true);
+  bench_product(bench, "moe_dense_in", packed, wi, y);
+  bench_product(bench, "moe_dense_out", y, wo, dx);
   measure("experts_out_grad_x", small + large + weights, QT_GPU::grouped_matmul_t_gpu,
           {dx.view(), offsets.view(), wo.view()}, {y.view()}, {}, true);
   measure("experts_in_grad_w", small + large + 2 * weights, QT_GPU::grouped_matmul_grad_w_gpu,

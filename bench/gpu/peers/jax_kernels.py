@@ -1,5 +1,5 @@
-"""K1, K3, K4 and M1 in JAX: jax.nn.dot_product_attention through cuDNN, T5X's loss, optax's optimizers, experts as flaxformer
-dispatches them."""
+"""K1, K3, K4 and M1 in JAX: jax.nn.dot_product_attention through cuDNN, T5X's loss, optax's optimizers and T5X's Adafactor, experts
+as flaxformer dispatches them."""
 
 import common
 
@@ -11,6 +11,8 @@ import itertools  # noqa: E402
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import optax  # noqa: E402
+
+import plain_jax_optimizers  # noqa: E402
 
 from workloads import kernel_cases, parameter_shapes  # noqa: E402
 
@@ -112,19 +114,27 @@ def moe_job(case):
     return make
 
 
-def optimizer_job(case):
-    optimizer = optax.adamw(1e-3) if case["rule"] == "adamw" else optax.adafactor(1e-3)
+def optax_rule(rule):
+    """(start, update) as plain_jax_optimizers has them."""
+    optimizer = optax.adamw(1e-3) if rule == "adamw" else optax.adafactor(1e-3)
 
+    def update(parameters, gradients, state):
+        updates, state = optimizer.update(gradients, state, parameters)
+        return optax.apply_updates(parameters, updates), state
+
+    return optimizer.init, update
+
+
+def optimizer_job(case, start, update_all):
     def make():
         shapes = parameter_shapes(case["model"])
         parameters = [random(*shape, scale=0.02, kind=jnp.float32) for shape in shapes]
         gradients = [random(*shape, scale=1e-3, kind=jnp.float32) for shape in shapes]
-        carried = [parameters, jax.jit(optimizer.init)(parameters)]
+        carried = [parameters, jax.jit(start)(parameters)]
 
         @functools.partial(jax.jit, donate_argnums=(0, 1))
         def update(parameters, state, gradients):
-            updates, state = optimizer.update(gradients, state, parameters)
-            return optax.apply_updates(parameters, updates), state
+            return update_all(parameters, gradients, state)
 
         def step():
             carried[0], carried[1] = update(*carried, gradients)
@@ -149,7 +159,11 @@ def jobs_of(case):
     if case["workload"] == "M1" and case["tokens"] <= 16384:
         return [common.Job(case, "jax_einsum", moe_job(case))]
     if "rule" in case:
-        return [common.Job(case, "optax", optimizer_job(case), note="f32 parameters and gradients")]
+        note = "f32 parameters and gradients"
+        jobs = [common.Job(case, "optax", optimizer_job(case, *optax_rule(case["rule"])), note=note)]
+        if case["rule"] == "adafactor":
+            jobs.append(common.Job(case, "t5x_adafactor", optimizer_job(case, *plain_jax_optimizers.adafactor(1e-3)), note=note))
+        return jobs
     return []
 
 
