@@ -85,6 +85,10 @@ int run_bench_train(std::span<char* const> args) {
   const LayoutCase what = case_of(options);
   HostArrays batch = what.batch(0);
   options.batch = batch.at("decoder_target_tokens").shape[0];
+  QT_CHECK(options.batch % what.options.num_microbatches == 0,
+           "bench train: --microbatches={} does not divide the {} rows of a batch; choose another "
+           "number of either",
+           what.options.num_microbatches, options.batch);
   const int64_t planned = planned_bytes(what);
   const ModelAndOptimizer trained = what.make();
   Parameters& parameters = trained.model->parameters();

@@ -62,7 +62,7 @@ def test_what_a_timed_step_holds_is_planned_and_follows_its_flags(folder):
     assert held("--gradient_dtype=bfloat16", batch=1)[0] < alone
     assert "--optimizer_offload has no effect: the device is cpu" in held("--optimizer_offload")[1]
     refused = quintet("bench", "train", "--model=t5_1_1_tiny", "--batch=4", "--microbatches=3", expect=2)
-    assert "num_microbatches 3 does not divide the batch of 4 rows" in refused.err, refused
+    assert "--microbatches=3 does not divide the 4 rows of a batch" in refused.err, refused
 
 
 def test_a_profile_adds_up_to_the_step(folder):
