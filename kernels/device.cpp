@@ -34,6 +34,18 @@ class Cpu final : public Device {
   void synchronize() override {}
 };
 
+class CopiesInOrder final : public CopyStream {
+ public:
+  explicit CopiesInOrder(Device& device) : device_(device) {}
+  void copy(void* to, const void* from, int64_t bytes) override { device_.copy(to, from, bytes); }
+  void record(size_t) override {}
+  void wait(size_t) override { device_.synchronize(); }
+  void order() override {}
+
+ private:
+  Device& device_;
+};
+
 Device* device_of_process = nullptr;
 
 }  // namespace
@@ -48,6 +60,9 @@ Device& Device::current() {
 }
 std::unique_ptr<Recording> Device::record(const std::function<void()>&) {
   throw NotRecordable(description() + " records nothing");
+}
+std::unique_ptr<CopyStream> Device::copy_stream(size_t) {
+  return std::make_unique<CopiesInOrder>(*this);
 }
 void Device::copy_aside(void* pinned, const void* from, int64_t bytes) {
   copy(pinned, from, bytes);

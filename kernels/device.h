@@ -37,6 +37,22 @@ class Recording {
 
 struct GpuKernels;  // kernels/gpu/gpu_kernels.h: kernels that are not ops
 
+/// Copies between a device's memory and pinned memory on a stream of their own, one after the other, beside the
+/// device's stream. Ends before what it copies; its events are numbered from 0. Throws Error(kEnvironment) for a device
+/// that failed.
+class CopyStream {
+ public:
+  virtual ~CopyStream() = default;
+  /// After what the device's stream has been given so far, beside what it is given later.
+  virtual void copy(void* to, const void* from, int64_t bytes) = 0;
+  /// `event` is reached when the copies so far are made, whatever it stood for before.
+  virtual void record(size_t event) = 0;
+  /// The host waits until it is reached; not for one that was never recorded.
+  virtual void wait(size_t event) = 0;
+  /// What the device's stream is given later runs after the copies so far; the host does not wait.
+  virtual void order() = 0;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -95,6 +111,8 @@ class Device {
   /// NotRecordable if it waits for the device or copies ordinary memory, as copy_in and copy_out do.
   /// Here, where there are no graphs: always.
   virtual std::unique_ptr<Recording> record(const std::function<void()>& work);
+  /// A new one, with so many events. Here, where there is one stream: its copies are made in that.
+  virtual std::unique_ptr<CopyStream> copy_stream(size_t events);
 
   DeviceCounters& counters() { return counters_; }
 

@@ -2,9 +2,11 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "kernels/cast/cast_gpu.h"
 #include "kernels/decode_attention/decode_attention_gpu.h"
@@ -91,20 +93,26 @@ void wait(Stream) {}
 Stream make_stream() { return {}; }
 Buffer pinned_block(int64_t bytes) { return Memory::host().allocate(bytes); }
 
-/// Made as late as they may be, so that work which does not wait for them before it changes what they
-/// read is seen.
+/// Made as late as they may be, so that work shows which does not wait for them before it reads what they write or
+/// changes what they read.
 class SideCopies {
  public:
+  explicit SideCopies(size_t events) : events_(events) {}
   void add(void* to, const void* from, int64_t bytes, Stream) {
     const std::lock_guard lock(mutex_);
     copies_.push_back({to, from, static_cast<size_t>(bytes)});
   }
-  void order(Stream) { finish(); }
-  void finish() {
+  void record(size_t event) {
     const std::lock_guard lock(mutex_);
-    const simt::emulator::DeviceMemoryAccess access;
-    for (const Copy& copy : std::exchange(copies_, {}))
-      if (copy.bytes > 0) std::memcpy(copy.to, copy.from, copy.bytes);
+    events_.at(event) = made_ + copies_.size();
+  }
+  void wait(size_t event) {
+    const std::lock_guard lock(mutex_);
+    make_until(events_.at(event));
+  }
+  void order(Stream) {
+    const std::lock_guard lock(mutex_);
+    make_until(made_ + copies_.size());
   }
 
  private:
@@ -113,8 +121,16 @@ class SideCopies {
     const void* from;
     size_t bytes;
   };
+  void make_until(size_t count) {
+    const simt::emulator::DeviceMemoryAccess access;
+    for (; made_ < count; ++made_, copies_.pop_front())
+      if (const Copy& copy = copies_.front(); copy.bytes > 0)
+        std::memcpy(copy.to, copy.from, copy.bytes);
+  }
   std::mutex mutex_;
-  std::vector<Copy> copies_;
+  std::deque<Copy> copies_;
+  size_t made_ = 0;
+  std::vector<size_t> events_;  // copies before each
 };
 
 /// Stand-in for a CUDA graph: launches, copies and products with the arguments they were given. What
@@ -192,13 +208,15 @@ Buffer pinned_block(int64_t bytes) {
 /// On a stream of their own, which copies while kernels run.
 class SideCopies {
  public:
-  SideCopies() : stream_(make_stream()) {
-    for (cudaEvent_t* event : {&queued_, &copied_})
-      check_cuda(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "event");
+  explicit SideCopies(size_t events) : stream_(make_stream()), events_(events) {
+    make(queued_), make(last_);
+    for (cudaEvent_t& event : events_) make(event);
   }
   ~SideCopies() {
+    cudaStreamSynchronize(cuda_stream(stream_));
+    for (cudaEvent_t event : events_) cudaEventDestroy(event);
     cudaEventDestroy(queued_);
-    cudaEventDestroy(copied_);
+    cudaEventDestroy(last_);
     cudaStreamDestroy(cuda_stream(stream_));
   }
   SideCopies(const SideCopies&) = delete;
@@ -207,16 +225,23 @@ class SideCopies {
     check_cuda(cudaEventRecord(queued_, cuda_stream(after)), "side copy");
     check_cuda(cudaStreamWaitEvent(cuda_stream(stream_), queued_), "side copy");
     move_bytes(to, from, bytes, stream_);
-    check_cuda(cudaEventRecord(copied_, cuda_stream(stream_)), "side copy");
   }
+  void record(size_t event) {
+    check_cuda(cudaEventRecord(events_.at(event), cuda_stream(stream_)), "side copy");
+  }
+  void wait(size_t event) { check_cuda(cudaEventSynchronize(events_.at(event)), "side copy"); }
   void order(Stream later) {
-    check_cuda(cudaStreamWaitEvent(cuda_stream(later), copied_), "side copy");
+    check_cuda(cudaEventRecord(last_, cuda_stream(stream_)), "side copy");
+    check_cuda(cudaStreamWaitEvent(cuda_stream(later), last_), "side copy");
   }
-  void finish() { check_cuda(cudaEventSynchronize(copied_), "side copy"); }
 
  private:
+  static void make(cudaEvent_t& event) {
+    check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "event");
+  }
   Stream stream_;
-  cudaEvent_t queued_ = nullptr, copied_ = nullptr;
+  cudaEvent_t queued_ = nullptr, last_ = nullptr;
+  std::vector<cudaEvent_t> events_;
 };
 
 class Graph final : public Recording {
@@ -320,9 +345,13 @@ class Gpu final : public Device {
   void copy_aside(void* to, const void* from, int64_t bytes) override {
     counters().copy(bytes);
     side_copies_.add(to, from, bytes, stream_);
+    side_copies_.record(0);
   }
   void order_after_side_copies() override { side_copies_.order(stream_); }
-  void finish_side_copies() override { side_copies_.finish(); }
+  void finish_side_copies() override { side_copies_.wait(0); }
+  std::unique_ptr<CopyStream> copy_stream(size_t events) override {
+    return std::make_unique<Copies>(*this, events);
+  }
   void fill(void* to, int byte, int64_t bytes) override { fill_bytes(to, byte, bytes, stream_); }
   void synchronize() override {
     if (is_recording_) throw NotRecordable("a wait for the device cannot be recorded");
@@ -353,13 +382,32 @@ class Gpu final : public Device {
   FaultSlot* fault() const { return reinterpret_cast<FaultSlot*>(fault_.get()); }
 
  private:
+  class Copies final : public CopyStream {
+   public:
+    Copies(Gpu& gpu, size_t events) : gpu_(gpu), copies_(events) {}
+    void copy(void* to, const void* from, int64_t bytes) override {
+      gpu_.counters().copy(gpu_.pinned_->contain(to) ? bytes : 0);
+      copies_.add(to, from, bytes, gpu_.stream_);
+    }
+    void record(size_t event) override { copies_.record(event); }
+    void wait(size_t event) override {
+      gpu_.counters().wait();
+      copies_.wait(event);
+    }
+    void order() override { copies_.order(gpu_.stream_); }
+
+   private:
+    Gpu& gpu_;
+    SideCopies copies_;
+  };
+
   std::string description_;
   Source source_;
   Memory memory_;
   Stream stream_;
   std::shared_ptr<PinnedBlocks> pinned_ = std::make_shared<PinnedBlocks>();
   Buffer fault_, seen_fault_;
-  SideCopies side_copies_;
+  SideCopies side_copies_{1};
   bool is_recording_ = false;
 };
 

@@ -1,13 +1,36 @@
 #include "runtime/optim/host_mirror.h"
 
 #include <algorithm>
+#include <array>
 
 #include "kernels/cpu/convert.h"
 #include "kernels/gpu/gpu_kernels.h"
-#include "runtime/optim/state_buffer.h"
 
 namespace quintet {
 namespace {
+
+constexpr size_t kPlaces = 3;  // of a group that comes, one that is updated, one that goes
+constexpr int64_t kGroups = 8, kGroupBytes = 64 << 20, kAlign = 256;
+
+int64_t aligned_bytes(const View& array, DType dtype) {
+  return (array.elements() * size_of(dtype) + kAlign - 1) / kAlign * kAlign;
+}
+
+bool is_on_host(const ParamSlot& slot, const HostMirrorOptions& options) {
+  return options.masters_on_host && !slot.copy.absent();
+}
+
+int64_t staged_bytes(const ParamSlot& slot, const HostMirrorOptions& options) {
+  return aligned_bytes(slot.param, options.gradient_dtype) +
+         (is_on_host(slot, options) ? 0 : aligned_bytes(slot.param, DType::f32));
+}
+
+std::array<int64_t, kPlaces> place_bytes(std::span<const MirrorGroup> groups) {
+  std::array<int64_t, kPlaces> bytes{};
+  for (size_t g = 0; g < groups.size(); ++g)
+    bytes[g % kPlaces] = std::max(bytes[g % kPlaces], groups[g].bytes);
+  return bytes;
+}
 
 class HostMirror final : public Optimizer {
  public:
@@ -15,53 +38,46 @@ class HostMirror final : public Optimizer {
       : optimizer_(std::move(optimizer)), options_(options) {}
 
   void init(std::span<const ParamSlot> params) override {
-    params_.clear();
-    grads_.clear();
-    std::vector<ParamSlot> slots(params.begin(), params.end());
-    for (ParamSlot& slot : slots) {
-      params_.push_back(is_on_host(slot) ? StateBuffer() : pinned_like(slot.param, DType::f32));
-      grads_.push_back(pinned_like(slot.param, options_.gradient_dtype));
-      if (!is_on_host(slot)) slot.param = params_.back().view;
+    Device& device = Device::current();
+    down_.reset(), up_.reset();  // before what they copy
+    {
+      std::vector<ParamSlot> slots(params.begin(), params.end());
+      for (ParamSlot& slot : slots)
+        if (!is_on_host(slot, options_)) slot.param.pointer = nullptr;
+      const Device::Use on_cpu(Device::cpu());
+      optimizer_->init(slots);
     }
-    const Device::Use on_cpu(Device::cpu());
-    optimizer_->init(slots);
+    groups_ = mirror_groups(params, options_, optimizer_->updates_apart());
+    const auto bytes = place_bytes(groups_);
+    for (size_t p = 0; p < kPlaces; ++p) places_[p] = device.pinned(std::max<int64_t>(bytes[p], 1));
+    place(params);
+    down_ = device.copy_stream(kPlaces);
+    up_ = device.copy_stream(kPlaces);
   }
 
   void update(const UpdateArgs& args, std::span<const ParamSlot> params) override {
-    QT_ASSERT(params.size() == params_.size());
-    Device& device = Device::current();
+    QT_ASSERT(params.size() == gradients_.size());
+    std::vector<int32_t> marks(params.size());
     std::vector<ParamSlot> slots(params.begin(), params.end());
-    std::vector<int32_t> marks(slots.size());
     for (size_t i = 0; i < slots.size(); ++i) {
-      if (!is_on_host(params[i])) copy(device, params[i].param, params_[i].view);
-      slots[i].param = is_on_host(params[i]) ? params[i].param : params_[i].view;
+      if (!slots[i].grad.absent()) slots[i].grad = gradients_[i];
+      if (!is_on_host(params[i], options_)) slots[i].param = params_[i];
       slots[i].copy = View::none();
       slots[i].not_finite = &marks[i];
-      if (slots[i].grad.absent()) continue;
-      copy(device, params[i].grad, grads_[i].view);
-      slots[i].grad = grads_[i].view;
     }
-    device.synchronize();  // once for all arrays
-    {
-      const Device::Use on_cpu(Device::cpu());
-      optimizer_->update(args, slots);
+    const auto order = [&] { down_->order(), up_->order(); };
+    try {
+      update_groups(args, params, slots);
+    } catch (...) {
+      order();
+      throw;
     }
-    std::vector<View> updated,
-        rounded;  // what is copied is not waited for: the next step's work is behind it
-    for (size_t i = 0; i < slots.size(); ++i) {
-      if (is_on_host(params[i])) {
-        copy_rounded(device, params[i].param, params[i].copy, grads_[i]);
-      } else {
-        copy(device, slots[i].param, params[i].param);
-        if (!params[i].copy.absent()) {
-          updated.push_back(params[i].param);
-          rounded.push_back(params[i].copy);
-        }
-      }
+    order();
+    cast_copies(params);
+    Device& device = Device::current();
+    for (size_t i = 0; i < params.size(); ++i)
       if (marks[i] != 0 && params[i].not_finite != nullptr)
         device.copy_in(params[i].not_finite, &marks[i], sizeof marks[i]);
-    }
-    if (!updated.empty()) device.kernels().cast(updated, rounded, device.stream());
   }
 
   void simulate_sums(const UpdateArgs& args, std::span<const ParamSlot> params) override {
@@ -73,33 +89,111 @@ class HostMirror final : public Optimizer {
   std::optional<double> example_clip() const override { return optimizer_->example_clip(); }
 
  private:
-  bool is_on_host(const ParamSlot& slot) const {
-    return options_.masters_on_host && !slot.copy.absent();
+  /// Where the CPU sees gradients and parameters: side by side in their group's place.
+  void place(std::span<const ParamSlot> params) {
+    gradients_.clear(), params_.clear();
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      std::byte* at = places_[g % kPlaces].get();
+      const auto take = [&at](View view, DType dtype) {
+        view.pointer = at;
+        view.dtype = dtype;
+        at += aligned_bytes(view, dtype);
+        return view;
+      };
+      for (const ParamSlot& slot : params.subspan(groups_[g].begin, groups_[g].size())) {
+        gradients_.push_back(take(slot.param, options_.gradient_dtype));
+        params_.push_back(is_on_host(slot, options_) ? View::none() : take(slot.param, DType::f32));
+      }
+    }
   }
-  /// The gradient has been used: its place is taken.
-  static void copy_rounded(Device& device, const View& master, const View& to,
-                           const StateBuffer& gradient) {
-    auto* rounded = reinterpret_cast<bfloat16*>(gradient.buffer.get());
-    cpu::convert(master.data<float>(), master.elements(), rounded);
-    device.copy(to.pointer, rounded, master.elements() * size_of(DType::bf16));
+
+  void update_groups(const UpdateArgs& args, std::span<const ParamSlot> params,
+                     std::span<const ParamSlot> slots) {
+    bring(0, params, slots);
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      if (g + 1 < groups_.size()) bring(g + 1, params, slots);
+      down_->wait(g % kPlaces);
+      {
+        const Device::Use on_cpu(Device::cpu());
+        optimizer_->update_part(args, slots, groups_[g].begin, groups_[g].end);
+      }
+      send(g, params);
+    }
   }
-  static void copy(Device& device, const View& from, const View& to) {
+
+  void bring(size_t group, std::span<const ParamSlot> params, std::span<const ParamSlot> slots) {
+    up_->wait(group % kPlaces);  // what its place held has left
+    for (size_t i = groups_[group].begin; i < groups_[group].end; ++i) {
+      if (!params[i].grad.absent()) copy(*down_, params[i].grad, slots[i].grad);
+      if (!is_on_host(params[i], options_)) copy(*down_, params[i].param, slots[i].param);
+    }
+    down_->record(group % kPlaces);
+  }
+
+  /// A copy takes its gradient's place, which has been used.
+  void send(size_t group, std::span<const ParamSlot> params) {
+    for (size_t i = groups_[group].begin; i < groups_[group].end; ++i) {
+      if (!is_on_host(params[i], options_)) {
+        copy(*up_, params_[i], params[i].param);
+        continue;
+      }
+      View rounded = gradients_[i];
+      rounded.dtype = DType::bf16;
+      const View& master = params[i].param;
+      cpu::convert(master.data<float>(), master.elements(), rounded.data<bfloat16>());
+      copy(*up_, rounded, params[i].copy);
+    }
+    up_->record(group % kPlaces);
+  }
+
+  void cast_copies(std::span<const ParamSlot> params) const {
+    std::vector<View> updated, rounded;
+    for (const ParamSlot& slot : params) {
+      if (is_on_host(slot, options_) || slot.copy.absent()) continue;
+      updated.push_back(slot.param);
+      rounded.push_back(slot.copy);
+    }
+    Device& device = Device::current();
+    if (!updated.empty()) device.kernels().cast(updated, rounded, device.stream());
+  }
+
+  static void copy(CopyStream& stream, const View& from, const View& to) {
     QT_ASSERT(from.dtype == to.dtype);
-    device.copy(to.pointer, from.pointer, from.elements() * size_of(from.dtype));
+    stream.copy(to.pointer, from.pointer, from.elements() * size_of(from.dtype));
   }
-  static StateBuffer pinned_like(const View& array, DType dtype) {
-    StateBuffer pinned{
-        Device::current().pinned(std::max<int64_t>(array.elements() * size_of(dtype), 1)), array};
-    pinned.view.dtype = dtype;
-    pinned.view.pointer = pinned.buffer.get();
-    return pinned;
-  }
+
   OptimizerPtr optimizer_;
   HostMirrorOptions options_;
-  std::vector<StateBuffer> params_, grads_;
+  std::vector<MirrorGroup> groups_;
+  std::array<Buffer, kPlaces> places_;
+  std::vector<View> gradients_, params_;  // in them; of masters in the host's memory none
+  std::unique_ptr<CopyStream> down_,
+      up_;  // their events: a place's gradients came, a place is free
 };
 
 }  // namespace
+
+std::vector<MirrorGroup> mirror_groups(std::span<const ParamSlot> params,
+                                       const HostMirrorOptions& options, bool updates_apart) {
+  int64_t all = 0;
+  for (const ParamSlot& slot : params) all += staged_bytes(slot, options);
+  const int64_t most = updates_apart ? std::min(all / kGroups, kGroupBytes) : all;
+  std::vector<MirrorGroup> groups(1);
+  for (size_t i = 0; i < params.size(); ++i) {
+    const int64_t bytes = staged_bytes(params[i], options);
+    if (groups.back().end > groups.back().begin && groups.back().bytes + bytes > most)
+      groups.push_back({.begin = i, .end = i});
+    groups.back().end = i + 1;
+    groups.back().bytes += bytes;
+  }
+  return groups;
+}
+
+int64_t pinned_bytes(std::span<const MirrorGroup> groups) {
+  int64_t all = 0;
+  for (const int64_t bytes : place_bytes(groups)) all += bytes;
+  return all;
+}
 
 OptimizerPtr host_mirror(OptimizerPtr optimizer, const HostMirrorOptions& options) {
   return std::make_shared<HostMirror>(std::move(optimizer), options);

@@ -123,6 +123,16 @@ class Optimizer {
   /// Every array of the state, in a fixed order; writing through the views restores a checkpoint.
   /// Slots that T5X keeps for form's sake (zeros of shape [1]) are left out.
   virtual std::vector<StateArray> state() = 0;
+  /// Whether update_part() takes parts, on the CPU: with args.gradient_norm known, the update of a parameter of init
+  /// depends on no other's.
+  virtual bool updates_apart() const { return false; }
+  /// The update of parameters [begin, end) alone, with the bits of update(); of the others neither gradients nor values
+  /// are read. The parts of an update come in order and end with the last parameter.
+  virtual void update_part(const UpdateArgs& args, std::span<const ParamSlot> params, size_t begin,
+                           size_t end) {
+    QT_ASSERT(begin == 0 && end == params.size());
+    update(args, params);
+  }
 };
 
 using OptimizerPtr = std::shared_ptr<Optimizer>;

@@ -258,14 +258,15 @@ TEST_F(StepGraphs, AnUpdateThatTheDeviceSkipsChangesNothing) {
               optax_optimizer(chain({clip_by_global_norm(0.1), sgd(0.1, {.momentum = 0.9})}))},
              {matching(".*(scale|embedding).*"), optax_optimizer(lion(1e-3))}});
       }};
-  for (const auto& optimizer : make) {
+  const auto expect_skipped = [](const OptimizerPtr& optimizer, bool offload) {
     const auto model = encoder_decoder("float32");
     model->parameters().initialize(key_from_seed(3));
     Trainer trainer(
         [&](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
           return model->loss_fn(batch, {begin, end}, {.train = true, .dropout_key = key});
         },
-        model->parameters(), optimizer(), {.learning_rate = [](int64_t) { return 0.01f; }},
+        model->parameters(), optimizer,
+        {.learning_rate = [](int64_t) { return 0.01f; }, .optimizer_offload = offload},
         key_from_seed(1));
     const HostArrays batch = batch_of(4, 12, 0, true);
     trainer.train(batch);
@@ -284,7 +285,9 @@ TEST_F(StepGraphs, AnUpdateThatTheDeviceSkipsChangesNothing) {
     Device::current().copy_in(scale.pointer, &good, sizeof good);
     model->parameters().refresh();
     EXPECT_FALSE(trainer.train(batch).skipped);
-  }
+  };
+  for (const auto& optimizer : make)
+    for (const bool offload : {false, true}) expect_skipped(optimizer(), offload);
 }
 
 /// Notes what an optimizer is told of others that write parameters, and may tell it that they always do.
@@ -364,6 +367,12 @@ TEST_F(StepGraphs, AnOffloadedOptimizerTrainsAlike) {
     const auto on_device = train(make, optimizer(), batches, {.learning_rate = {}});
     const auto on_host =
         train(make, optimizer(), batches, {.learning_rate = {}, .optimizer_offload = true});
+    EXPECT_EQ(on_host.launched, (std::vector<bool>{false, true, true}));
+    const auto unrecorded =
+        train(make, optimizer(), batches,
+              {.learning_rate = {}, .step_graph = false, .optimizer_offload = true});
+    for (const auto& [name, want] : unrecorded.parameters)
+      EXPECT_EQ(on_host.parameters.at(name).bytes, want.bytes) << name;
     for (size_t step = 0; step < batches.size(); ++step)
       EXPECT_NEAR(on_host.metrics[step].at("loss").value(),
                   on_device.metrics[step].at("loss").value(), 1e-3)
@@ -371,6 +380,30 @@ TEST_F(StepGraphs, AnOffloadedOptimizerTrainsAlike) {
     for (const auto& [name, want] : on_device.parameters)
       for (size_t i = 0; i < want.as<float>().size(); ++i)
         ASSERT_NEAR(on_host.parameters.at(name).as<float>()[i], want.as<float>()[i], 1e-5) << name;
+  }
+}
+
+// Copies of masters on the device are those of the masters for whoever reads them behind a step.
+TEST_F(StepGraphs, AnOffloadedUpdateHasArrivedForWhatFollowsIt) {
+  const auto model = encoder_decoder("bfloat16");
+  model->parameters().initialize(key_from_seed(3));
+  Trainer trainer(
+      [&](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
+        return model->loss_fn(batch, {begin, end}, {.train = true, .dropout_key = key});
+      },
+      model->parameters(), optax_optimizer(adamw(1e-2)),
+      {.learning_rate = [](int64_t) { return 0.01f; }, .optimizer_offload = true},
+      key_from_seed(1));
+  for (uint32_t step = 0; step < 3; ++step) {
+    trainer.train(batch_of(4, 12, step, true));
+    for (const ParamInfo& info : model->parameters().all()) {
+      if (!info.compute) continue;
+      std::vector<bfloat16> want, got(static_cast<size_t>(info.spec.elements()));
+      const HostArray masters = info.value.to_host();
+      for (const float master : masters.as<float>()) want.emplace_back(master);
+      Device::current().copy_out(got.data(), info.compute.raw(), info.compute.bytes());
+      EXPECT_EQ(std::memcmp(got.data(), want.data(), 2 * want.size()), 0) << info.name << step;
+    }
   }
 }
 

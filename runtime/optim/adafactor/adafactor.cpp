@@ -430,25 +430,17 @@ class Adafactor final : public Optimizer {
     QT_ASSERT(params.size() == params_.size());
     const StepNumbers numbers = numbers_of(args, params);
     if (!Device::current().is_cpu()) return update_on_gpu(numbers, params, args);
-    std::vector<StateBuffer> zeros(params.size());  // in the place of absent gradients
-    std::vector<FloatPointer> gradients(params.size());
-    for (size_t i = 0; i < params.size(); ++i) {
-      QT_ASSERT(params[i].name == slots_[i].name);
-      if (params[i].grad.absent()) zeros[i] = zero_state_like(params[i].param, Device::cpu());
-      gradients[i] = params[i].grad.absent() ? zeros[i].floats() : FloatPointer(params[i].grad);
-    }
-    if (std::any_of(params_.begin(), params_.end(), [](const auto& p) { return p.sharded(); }))
-      return update_in_phases(args, numbers, params, gradients);
-    const auto update_one = [&](size_t i) {
-      params_[i].update(options_, numbers, params[i], gradients[i]);
-    };
-    // All threads on each array that is a large part of the work; then each thread on arrays of its
-    // own, whose three passes find them in its cache.
-    const auto [together, alone] = split_work();
-    for (size_t i : together) update_one(i);
-    const auto count = static_cast<int64_t>(alone.size());
-#pragma omp parallel for schedule(dynamic, 1)
-    for (int64_t k = 0; k < count; ++k) update_one(alone[static_cast<size_t>(k)]);
+    if (!updates_apart()) return update_in_phases(args, numbers, params);
+    update_some(numbers, params, 0, params.size());
+  }
+  bool updates_apart() const override {
+    return std::ranges::none_of(params_, [](const auto& p) { return p.sharded(); });
+  }
+  void update_part(const UpdateArgs& args, std::span<const ParamSlot> params, size_t begin,
+                   size_t end) override {
+    if (!updates_apart()) return Optimizer::update_part(args, params, begin, end);
+    QT_ASSERT(args.gradient_norm || options_.global_norm_clip_threshold.value_or(0.0) == 0);
+    update_some(numbers_of(args, params), params, begin, end);
   }
 
  private:
@@ -458,12 +450,40 @@ class Adafactor final : public Optimizer {
     for (size_t i = 0; i < params_.size(); ++i) tiles += params_[i].cached_tiles(slots_[i]);
     return tiles * size_of(DType::f32);
   }
-  /// Indices of parameters, largest first: those for all threads, those for one.
-  std::pair<std::vector<size_t>, std::vector<size_t>> split_work() const {
-    std::vector<size_t> order(slots_.size());
-    std::iota(order.begin(), order.end(), size_t{0});
+  /// Gradients of parameters [begin, end); `zeros`, in the place of absent ones, outlive them.
+  std::vector<FloatPointer> gradients_of(std::span<const ParamSlot> params, size_t begin,
+                                         size_t end, std::vector<StateBuffer>& zeros) const {
+    zeros.resize(params.size());
+    std::vector<FloatPointer> gradients(params.size());
+    for (size_t i = begin; i < end; ++i) {
+      QT_ASSERT(params[i].name == slots_[i].name);
+      if (params[i].grad.absent()) zeros[i] = zero_state_like(params[i].param, Device::cpu());
+      gradients[i] = params[i].grad.absent() ? zeros[i].floats() : FloatPointer(params[i].grad);
+    }
+    return gradients;
+  }
+  /// Of parameters [begin, end), none of them sharded.
+  void update_some(const StepNumbers& numbers, std::span<const ParamSlot> params, size_t begin,
+                   size_t end) {
+    std::vector<StateBuffer> zeros;
+    const std::vector<FloatPointer> gradients = gradients_of(params, begin, end, zeros);
+    const auto update_one = [&](size_t i) {
+      params_[i].update(options_, numbers, params[i], gradients[i]);
+    };
+    // All threads on each array that is a large part of the work; then each thread on arrays of its
+    // own, whose three passes find them in its cache.
+    const auto [together, alone] = split_work(begin, end);
+    for (size_t i : together) update_one(i);
+    const auto count = static_cast<int64_t>(alone.size());
+#pragma omp parallel for schedule(dynamic, 1)
+    for (int64_t k = 0; k < count; ++k) update_one(alone[static_cast<size_t>(k)]);
+  }
+  /// Indices of parameters [begin, end), largest first: those for all threads, those for one.
+  std::pair<std::vector<size_t>, std::vector<size_t>> split_work(size_t begin, size_t end) const {
+    std::vector<size_t> order(end - begin);
+    std::iota(order.begin(), order.end(), begin);
     int64_t total = 0;
-    for (const ParamSlot& slot : slots_) total += slot.param.elements();
+    for (const size_t i : order) total += slots_[i].param.elements();
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
       return slots_[a].param.elements() > slots_[b].param.elements();
     });
@@ -474,8 +494,9 @@ class Adafactor final : public Optimizer {
   }
   /// Arrays that are sharded: each phase of all, and one bucket of sums between two.
   void update_in_phases(const UpdateArgs& args, const StepNumbers& numbers,
-                        std::span<const ParamSlot> params,
-                        const std::vector<FloatPointer>& gradients) {
+                        std::span<const ParamSlot> params) {
+    std::vector<StateBuffer> zeros;
+    const std::vector<FloatPointer> gradients = gradients_of(params, 0, params.size(), zeros);
     Bucket sums, means, squares;
     for (size_t i = 0; i < params.size(); ++i)
       params_[i].take_sums(options_, numbers, params[i], gradients[i]);

@@ -1,5 +1,6 @@
 #include "runtime/optim/optax/optax.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/gpu/gpu_kernels.h"
@@ -107,12 +108,18 @@ class OptaxOptimizer final : public Optimizer {
   void take_back() override { running_->take_back(); }
   bool takes_not_finite() const override { return running_->takes_not_finite(); }
   std::optional<double> example_clip() const override { return transformation_->example_clip(); }
+  bool updates_apart() const override { return fused_.has_value(); }
+  void update_part(const UpdateArgs& args, std::span<const ParamSlot> params, size_t begin,
+                   size_t end) override;
 
  private:
   FusedStep fused_step(const UpdateArgs& args, std::span<const ParamSlot> params) const;
   void run_fused(const UpdateArgs& args, std::span<const ParamSlot> params);
-  void run_fused_on_cpu(const FusedStep& step, std::span<const ParamSlot> params);
-  std::vector<FloatPointer> gradients_of(std::span<const ParamSlot> params);
+  void run_fused_on_cpu(const FusedStep& step, std::span<const ParamSlot> params, size_t begin,
+                        size_t end);
+  void count_fused();
+  std::vector<FloatPointer> gradients_of(std::span<const ParamSlot> params, size_t begin,
+                                         size_t end);
   bool decays(size_t i) const { return fused_->decays.empty() || fused_->decays[i]; }
 
   TransformationPtr transformation_;
@@ -144,17 +151,19 @@ std::vector<StateArray> OptaxOptimizer::state() {
   return arrays;
 }
 
-std::vector<FloatPointer> OptaxOptimizer::gradients_of(std::span<const ParamSlot> params) {
+/// Of parameters [begin, end); those of others are null.
+std::vector<FloatPointer> OptaxOptimizer::gradients_of(std::span<const ParamSlot> params,
+                                                       size_t begin, size_t end) {
   QT_ASSERT(params.size() == names_.size());
-  std::vector<FloatPointer> gradients;
-  for (size_t i = 0; i < params.size(); ++i) {
+  std::vector<FloatPointer> gradients(params.size());
+  for (size_t i = begin; i < end; ++i) {
     QT_ASSERT(params[i].name == names_[i] && params[i].param.elements() == elements_[i]);
     if (params[i].grad.absent()) {
       // A fresh one each time: transformations write to gradients.
       zeros_[i] = zero_state_like(params[i].param, Device::current());
-      gradients.push_back(zeros_[i].floats());
+      gradients[i] = zeros_[i].floats();
     } else {
-      gradients.emplace_back(params[i].grad);
+      gradients[i] = FloatPointer(params[i].grad);
     }
   }
   return gradients;
@@ -163,17 +172,28 @@ std::vector<FloatPointer> OptaxOptimizer::gradients_of(std::span<const ParamSlot
 void OptaxOptimizer::update(const UpdateArgs& args, std::span<const ParamSlot> params) {
   if (fused_) {
     run_fused(args, params);
-    if (fused_->core != nullptr) fused_->core->count_up();
-    fused_->rate->count_up();
-    return;
+    return count_fused();
   }
-  const std::vector<FloatPointer> gradients = gradients_of(params);
+  const std::vector<FloatPointer> gradients = gradients_of(params, 0, params.size());
   RuleQueue queue(params, gradients);
   Updates updates{params, gradients, {}, args, queue};
   for (size_t i = 0; i < params.size(); ++i) updates.places.push_back(i);
   running_->update(updates);
   updates.apply({rules::Apply{}});
   queue.run();
+}
+
+void OptaxOptimizer::update_part(const UpdateArgs& args, std::span<const ParamSlot> params,
+                                 size_t begin, size_t end) {
+  if (!fused_) return Optimizer::update_part(args, params, begin, end);
+  QT_ASSERT(args.gradient_norm || fused_->global_norm == nullptr);
+  run_fused_on_cpu(fused_step(args, params), params, begin, end);
+  if (end == params.size()) count_fused();
+}
+
+void OptaxOptimizer::count_fused() {
+  if (fused_->core != nullptr) fused_->core->count_up();
+  fused_->rate->count_up();
 }
 
 FusedStep OptaxOptimizer::fused_step(const UpdateArgs& args,
@@ -214,7 +234,7 @@ void launch(const FusedStep& step, std::span<const UpdateArrays> arrays,
 
 void OptaxOptimizer::run_fused(const UpdateArgs& args, std::span<const ParamSlot> params) {
   const FusedStep step = fused_step(args, params);
-  if (Device::current().is_cpu()) return run_fused_on_cpu(step, params);
+  if (Device::current().is_cpu()) return run_fused_on_cpu(step, params, 0, params.size());
   const RunningElementwise* core = fused_->core;
   std::vector<UpdateArrays> with_decay, without;
   for (size_t i = 0; i < params.size(); ++i) {
@@ -234,21 +254,25 @@ void OptaxOptimizer::run_fused(const UpdateArgs& args, std::span<const ParamSlot
   launch(step.without_decay(), without, control);
 }
 
-void OptaxOptimizer::run_fused_on_cpu(const FusedStep& step, std::span<const ParamSlot> params) {
-  const std::vector<FloatPointer> gradients = gradients_of(params);
+void OptaxOptimizer::run_fused_on_cpu(const FusedStep& step, std::span<const ParamSlot> params,
+                                      size_t begin, size_t end) {
+  const std::vector<FloatPointer> gradients = gradients_of(params, begin, end);
   const RunningElementwise* core = fused_->core;
   const FusedStep without_decay = step.without_decay();
-  for_each_block(blocks_.size(), [&](size_t b) {
-    const auto [array, begin, end] = blocks_[b];
+  const auto array_of = [](const ArrayBlock& block) { return static_cast<size_t>(block.array); };
+  const auto first = std::ranges::lower_bound(blocks_, begin, {}, array_of);
+  const auto last = std::ranges::lower_bound(first, blocks_.end(), end, {}, array_of);
+  for_each_block(static_cast<size_t>(last - first), [&](size_t b) {
+    const auto [array, from, to] = first[static_cast<std::ptrdiff_t>(b)];
     const auto i = static_cast<size_t>(array);
-    const int64_t n = end - begin;
+    const int64_t n = to - from;
     const FusedStep& own = decays(i) ? step : without_decay;
-    const FloatPointer gradient = gradients[i] + begin;
-    float* param = params[i].param.data<float>() + begin;
-    float* mu = core != nullptr ? core->state(0, i) + begin : nullptr;
+    const FloatPointer gradient = gradients[i] + from;
+    float* param = params[i].param.data<float>() + from;
+    float* mu = core != nullptr ? core->state(0, i) + from : nullptr;
     if (const auto* adam = std::get_if<cpu::AdamStep>(&own.numbers))
       params[i].watch(
-          cpu::adam_update(n, *adam, own.use, gradient, param, mu, core->state(1, i) + begin));
+          cpu::adam_update(n, *adam, own.use, gradient, param, mu, core->state(1, i) + from));
     else if (const auto* lion = std::get_if<cpu::LionStep>(&own.numbers))
       params[i].watch(cpu::lion_update(n, *lion, own.use, gradient, param, mu));
     else
