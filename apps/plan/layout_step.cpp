@@ -6,6 +6,7 @@
 #include "runtime/abstract/abstract_device.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/execution_context.h"
+#include "runtime/optim/host_mirror.h"
 #include "runtime/trainer/batch_rows.h"
 
 namespace quintet {
@@ -13,16 +14,41 @@ namespace {
 
 constexpr int64_t kWarmUpSteps = 2;
 
+/// What an optimizer on the host moves over the link in an update (host_mirror.h).
+struct HostLink {
+  double beside = 0;  // bytes beside updates, of the direction that has more
+  double alone = 0;   // of the first group, that comes, and of the last, that goes
+  int64_t pinned_bytes = 0;
+
+  HostLink(std::span<const ParamSlot> params, const HostMirrorOptions& options, bool apart) {
+    const std::vector<MirrorGroup> groups = mirror_groups(params, options, apart);
+    pinned_bytes = quintet::pinned_bytes(groups);
+    double down = 0, up = 0;
+    for (const MirrorGroup& group : groups) {
+      double group_down = 0, group_up = 0;
+      for (const ParamSlot& slot : params.subspan(group.begin, group.size())) {
+        const bool has_master = options.masters_on_host && !slot.copy.absent();
+        const auto elements = static_cast<double>(slot.param.elements());
+        group_down +=
+            elements * static_cast<double>(size_of(options.gradient_dtype) + (has_master ? 0 : 4));
+        group_up += elements * (has_master ? 2 : 4);
+      }
+      (group.begin == 0 ? alone : down) += group_down;
+      (group.end == params.size() ? alone : up) += group_up;
+    }
+    beside = std::max(down, up);
+  }
+};
+
 /// Only the memory of an optimizer's state, the bytes that an update touches, and its sums over ranks.
-/// `offload`: state and work are the host's (host_mirror.h). `gradient`: bytes of a number of a gradient.
-/// `multiprocessors`: of the GPU that updates; 0: it is none.
+/// `offload`: state and work are the host's (host_mirror.h). `multiprocessors`: of the GPU that updates; 0: it is none.
 class AbstractOptimizer final : public Optimizer {
  public:
-  AbstractOptimizer(OptimizerPtr optimizer, bool offload, int64_t gradient, int64_t multiprocessors)
+  AbstractOptimizer(OptimizerPtr optimizer, bool offload, DType gradient, int64_t multiprocessors)
       : optimizer_(std::move(optimizer)),
         offload_(offload),
-        multiprocessors_(multiprocessors),
-        gradient_(static_cast<double>(gradient)) {}
+        gradient_(gradient),
+        multiprocessors_(multiprocessors) {}
   void init(std::span<const ParamSlot> params) override {
     const bool masters = ExecutionContext::current().sharding == nullptr;
     const MemoryMeter::Use use_meter(offload_ ? nullptr : ExecutionContext::current().meter);
@@ -33,18 +59,16 @@ class AbstractOptimizer final : public Optimizer {
     }
     for (const StateArray& array : optimizer_->state())
       bytes_ += 2.0 * static_cast<double>(array.view.elements() * size_of(array.view.dtype));
-    for (const ParamSlot& slot : params) {  // read gradient and parameter, write it and its copy
-      bytes_ +=
-          static_cast<double>(slot.param.elements()) * (gradient_ + (slot.copy.absent() ? 8 : 10));
-      // Gradients come, and parameters that are not the host's; parameters go back beside the next step.
-      link_bytes_ += static_cast<double>(slot.param.elements()) *
-                     (masters && !slot.copy.absent() ? gradient_ : 4 + gradient_);
-    }
+    for (const ParamSlot& slot : params)  // read gradient and parameter, write it and its copy
+      bytes_ += static_cast<double>(slot.param.elements() *
+                                    (size_of(gradient_) + (slot.copy.absent() ? 8 : 10)));
+    if (offload_)
+      link_.emplace(params, HostMirrorOptions{gradient_, masters}, optimizer_->updates_apart());
   }
   void update(const UpdateArgs& args, std::span<const ParamSlot> params) override {
     if (StepClock* clock = ExecutionContext::current().clock) {
       if (offload_)
-        clock->host_work(link_bytes_, bytes_);
+        clock->host_work(bytes_, link_->beside, link_->alone);
       else
         clock->op("optimizer", {.bytes = bytes_});
     }
@@ -56,15 +80,19 @@ class AbstractOptimizer final : public Optimizer {
   }
   std::vector<StateArray> state() override { return {}; }
   std::optional<double> example_clip() const override { return optimizer_->example_clip(); }
+  /// Of the host.
+  int64_t pinned_bytes() const { return link_ ? link_->pinned_bytes : 0; }
 
  private:
   UpdateMemory update_memory() const { return optimizer_->update_memory(multiprocessors_); }
 
   OptimizerPtr optimizer_;
   bool offload_;
+  DType gradient_;
   int64_t multiprocessors_;
   Buffer kept_;
-  double gradient_, bytes_ = 0, link_bytes_ = 0;
+  double bytes_ = 0;
+  std::optional<HostLink> link_;
 };
 
 /// The second of two steps: the first does not know yet which parameters to gather ahead.
@@ -88,11 +116,11 @@ void simulate(const LayoutCase& what, const TrainingLayout& layout, const Simula
   trained.model->parameters().allocate();
   trained.model->parameters().refresh();
   const TrainerOptions options = simulated_options(what, trained);
-  Trainer trainer(loss_of(*trained.model), trained.model->parameters(),
-                  std::make_shared<AbstractOptimizer>(
-                      trained.optimizer, options.optimizer_offload, size_of(options.gradient_dtype),
-                      job.is_gpu && !options.optimizer_offload ? job.multiprocessors : 0),
-                  options, key_from_seed(1));
+  const auto optimizer = std::make_shared<AbstractOptimizer>(
+      trained.optimizer, options.optimizer_offload, options.gradient_dtype,
+      job.is_gpu && !options.optimizer_offload ? job.multiprocessors : 0);
+  Trainer trainer(loss_of(*trained.model), trained.model->parameters(), optimizer, options,
+                  key_from_seed(1));
   for (int step = 0; step < 2; ++step) {
     HostArrays batch = local_rows(what.batch(step));
     meter.reset_peak();
@@ -104,6 +132,7 @@ void simulate(const LayoutCase& what, const TrainingLayout& layout, const Simula
     row.counts = device.counters().read() - before;
   }
   row.memory = meter.peak();
+  row.pinned_bytes = optimizer->pinned_bytes();
   row.traffic = comm->traffic().table();
 }
 
@@ -189,8 +218,7 @@ LossFunction loss_of(const BaseModel& model) {
 }
 
 OptimizerPtr abstract_optimizer(OptimizerPtr optimizer, DType gradient_dtype) {
-  return std::make_shared<AbstractOptimizer>(std::move(optimizer), false, size_of(gradient_dtype),
-                                             0);
+  return std::make_shared<AbstractOptimizer>(std::move(optimizer), false, gradient_dtype, 0);
 }
 
 LayoutRow measure_layout(const LayoutCase& what, const TrainingLayout& layout, Comm& comm,

@@ -137,14 +137,16 @@ std::string layout_table(const std::vector<LayoutRow>& rows) {
       continue;
     }
     text += fmt::format(
-        "{:<{}}{:>12.1f}{:>8.2f}{:>12.5f}{:>12.5f}{:>12.5f}{:>12.5f}{:>12.2f}{:>10}{}{}\n",
+        "{:<{}}{:>12.1f}{:>8.2f}{:>12.5f}{:>12.5f}{:>12.5f}{:>12.5f}{:>12.2f}{:>10}{}{}{}\n",
         row.layout.name(), width, row.tokens_per_second, 100 * row.mfu, row.seconds, row.compute,
         row.exposed, row.data, static_cast<double>(row.sent_bytes()) / (1 << 20),
         gib(MemoryMeter::sum(row.memory)),
         &row == best ? " *"
         : row.fits   ? ""
                      : " too large",
-        row.flags.empty() ? "" : "  " + row.flags);
+        row.flags.empty() ? "" : "  " + row.flags,
+        row.pinned_bytes == 0 ? ""
+                              : fmt::format("  {} GiB pinned on the host", gib(row.pinned_bytes)));
   }
   return text + refused;
 }
@@ -184,6 +186,7 @@ std::string layout_json(const LayoutRow& row, bool best,
     json["peak_bytes"][std::string(name_of(static_cast<MemoryKind>(kind)))] =
         row.memory[static_cast<size_t>(kind)];
   json["peak_bytes"]["all"] = MemoryMeter::sum(row.memory);
+  if (row.pinned_bytes > 0) json["pinned_bytes"] = row.pinned_bytes;
   json["fits"] = row.fits;
   json["best"] = best;
   return json.dump();

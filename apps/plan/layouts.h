@@ -48,6 +48,7 @@ struct LayoutRow {
   double tokens_per_second = 0, mfu = 0;
   Traffic::Table traffic = {};  // sent by a rank in a step
   MemoryMeter::Kinds memory{};  // of a rank, when it held most
+  int64_t pinned_bytes = 0;     // of its host, through which an optimizer's arrays travel there
   int64_t messages = 0;         // through ordinary memory, of a rank in a step that is measured
   bool fits = true;             // into a device's memory
   DeviceCounts counts =

@@ -55,9 +55,10 @@ void StepClock::op(std::string_view name, const Cost& cost) {
   total->second.cost.exponentials += cost.exponentials;
 }
 
-void StepClock::host_work(double link_bytes, double memory_bytes) {
-  const double seconds =
-      link_bytes / machine_.host_link_bytes + memory_bytes / machine_.host_memory_bytes;
+void StepClock::host_work(double memory_bytes, double link_bytes_beside, double link_bytes_alone) {
+  const double seconds = std::max(memory_bytes / machine_.host_memory_bytes,
+                                  link_bytes_beside / machine_.host_link_bytes) +
+                         link_bytes_alone / machine_.host_link_bytes;
   now_ += seconds;
   compute_ += seconds;
 }

@@ -74,8 +74,9 @@ class StepClock {
 
   /// An op, or other work of the device: "optimizer", "copy".
   void op(std::string_view name, const Cost& cost);
-  /// Work of the host, for which the device waits: bytes over the link, bytes of the host's memory.
-  void host_work(double link_bytes, double memory_bytes);
+  /// Work of the host, for which the device waits: bytes of the host's memory, bytes over the link in one direction beside
+  /// that work, and bytes over the link before or behind it.
+  void host_work(double memory_bytes, double link_bytes_beside, double link_bytes_alone);
   struct Transfer {
     double ready, seconds;  // it may start then; it takes so long
     Links links;

@@ -34,12 +34,16 @@ class DeviceSnapshots : public ::testing::Test {
     config.mlp_dim = 24;
     config.num_layers = 1;
     model_ = std::make_unique<DecoderOnlyModel>(config, LossOptions{}, false);
+    start({});
+  }
+  void start(TrainerOptions options) {
+    trainer_.reset();
     model_->parameters().initialize(key_from_seed(3));
     trainer_ = std::make_unique<Trainer>(
         [this](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
           return model_->loss_fn(batch, {begin, end}, {.train = true, .dropout_key = key});
         },
-        model_->parameters(), optax_optimizer(adamw(1e-2)), TrainerOptions{}, key_from_seed(1));
+        model_->parameters(), optax_optimizer(adamw(1e-2)), std::move(options), key_from_seed(1));
     step();
   }
   void step() { trainer_->train(batch_of_tokens()); }
@@ -50,14 +54,15 @@ class DeviceSnapshots : public ::testing::Test {
   }
   /// The checkpoint that was begun before a step and written after it.
   HostArrays saved_beside_a_step(const std::string& dtype) {
-    const FolderLock lock(scratch_.path());
+    const testing::Scratch scratch;
+    const FolderLock lock(scratch.path());
     CheckpointManager manager(lock);
     snapshot_.take(to_slices(*trainer_, dtype), dtype, Device::current());
     step();
     manager.save_async(
         1, [&] { return snapshot_.finish(); }, "{}");
     manager.finish();
-    return read_checkpoint(checkpoint_path(scratch_.path(), 1)).arrays;
+    return read_checkpoint(checkpoint_path(scratch.path(), 1)).arrays;
   }
 
   const testing::Scratch scratch_;
@@ -67,12 +72,15 @@ class DeviceSnapshots : public ::testing::Test {
 };
 
 TEST_F(DeviceSnapshots, HoldTheStateBeforeTheStepThatFollows) {
-  const HostArrays before = state();
-  const HostArrays saved = saved_beside_a_step("float32");
-  EXPECT_EQ(saved.at("state/step").as<int32_t>()[0], 1);
-  for (const auto& [name, array] : before) EXPECT_EQ(saved.at(name).bytes, array.bytes) << name;
-  EXPECT_NE(state().at("target/decoder/decoder_norm/scale").bytes,
-            before.at("target/decoder/decoder_norm/scale").bytes);
+  for (const bool offload : {false, true}) {
+    start({.learning_rate = {}, .optimizer_offload = offload});
+    const HostArrays before = state();
+    const HostArrays saved = saved_beside_a_step("float32");
+    EXPECT_EQ(saved.at("state/step").as<int32_t>()[0], 1);
+    for (const auto& [name, array] : before) EXPECT_EQ(saved.at(name).bytes, array.bytes) << name;
+    EXPECT_NE(state().at("target/decoder/decoder_norm/scale").bytes,
+              before.at("target/decoder/decoder_norm/scale").bytes);
+  }
 }
 
 TEST_F(DeviceSnapshots, RoundParametersAlone) {

@@ -97,6 +97,15 @@ TEST(Layouts, TheFastestThatRunsAndFitsIsMarked) {
   EXPECT_EQ(std::count(table.begin(), table.end(), '*'), 1);
 }
 
+TEST(Layouts, PinnedMemoryIsToldWhereThereIsSome) {
+  LayoutRow offloaded = row({1, 1}, 1);
+  EXPECT_FALSE(Json::parse(layout_json(offloaded, false, {})).has("pinned_bytes"));
+  EXPECT_EQ(layout_table({offloaded}).find("pinned"), std::string::npos);
+  offloaded.pinned_bytes = 3 << 20;
+  EXPECT_EQ(Json::parse(layout_json(offloaded, false, {}))["pinned_bytes"].as_int(), 3 << 20);
+  EXPECT_NE(layout_table({offloaded}).find(" GiB pinned on the host\n"), std::string::npos);
+}
+
 TEST(Layouts, ARowIsOneJsonObject) {
   const Json json = Json::parse(layout_json(rows()[1], true, {{"bench", "layouts"}}));
   EXPECT_EQ(json["bench"].as_string(), "layouts");

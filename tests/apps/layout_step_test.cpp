@@ -126,6 +126,40 @@ TEST(LayoutStep, AnOptimizerOnTheHostOfOneRankHasTheMastersToo) {
     }
 }
 
+// All but the first group that comes and the last that goes is hidden by the update, the largest of three; not so where
+// parameters are updated together.
+TEST(LayoutStep, AnOptimizerOnTheHostUpdatesWhileGroupsTravel) {
+  const auto plan = [](const TransformationPtr& rule, double host_link) {
+    LayoutCase what = layout_case(
+        {.model = "t5_1_1_small", .batch = 1, .inputs = 8, .targets = 8, .dtype = "bfloat16"});
+    what.make = [make = what.make, rule] {
+      ModelAndOptimizer made = make();
+      made.optimizer = optax_optimizer(rule);
+      return made;
+    };
+    what.options.optimizer_offload = true;
+    what.options.gradient_dtype = DType::bf16;
+    return plan_layout(
+        what, {},
+        {.hosts = {"abstract"},
+         .machine = {.flops = 1e12, .host_link_bytes = host_link, .host_memory_bytes = 1e6}},
+        1);
+  };
+  const TransformationPtr apart = adamw(1e-2),
+                          together = chain({scale_by_adam({}), scale(0.5), scale(-0.01)});
+  constexpr double kLink = 1e6;
+  const auto cost = [&](const TransformationPtr& rule) {
+    return kLink * (plan(rule, kLink).seconds - plan(rule, 1e15).seconds);
+  };
+  const double elements = 76961152, vocabulary = 32128 * 512;
+  EXPECT_NEAR(cost(together), elements * 4, 0.01 * elements);  // a gradient comes, a copy goes
+  EXPECT_LE(cost(apart), 2 * 2 * vocabulary + 2 * elements / 4);
+  EXPECT_NEAR(static_cast<double>(plan(together, kLink).pinned_bytes), 2 * elements,
+              0.01 * elements);
+  EXPECT_LE(static_cast<double>(plan(apart, kLink).pinned_bytes),
+            2 * 2 * vocabulary + 2 * elements / 8);
+}
+
 TEST(LayoutStep, WhatCannotOverlapIsExposed) {
   for (const double overlap : {1.0, 0.5, 0.0}) {
     StepClock clock({.flops = 1});
