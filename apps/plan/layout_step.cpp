@@ -76,7 +76,9 @@ class AbstractOptimizer final : public Optimizer {
       const MemoryScope scope(MemoryKind::kScratch);
       Device::current().memory().allocate(update_memory().scratch);
     }
-    optimizer_->simulate_sums(args, params);
+    UpdateArgs simulated = args;
+    simulated.simulates_gpu = multiprocessors_ > 0;
+    optimizer_->simulate_sums(simulated, params);
   }
   std::vector<StateArray> state() override { return {}; }
   std::optional<double> example_clip() const override { return optimizer_->example_clip(); }

@@ -23,8 +23,8 @@ constexpr uint32_t kMostSlots = 3;
 /// No place in a block's shared memory.
 constexpr int kNotHeld = -1;
 
-/// What the phases of a tile know of the launch and of the tile's window. kHolds: blocks hold gradients.
-template <bool kHolds>
+/// What the phases of a tile know of the launch and of the tile's window. kStages: of adafactor_kernel.
+template <uint32_t kStages>
 struct Work {
   const Numbers& numbers;
   const Pipeline& pipeline;
@@ -32,9 +32,17 @@ struct Work {
   uint32_t begin, held_before;  // of the window
 
   __device__ const AdafactorStep& step() const { return numbers.step; }
+  __device__ bool does(Stage stage) const { return pipeline.template does<kStages>(stage); }
+  /// Null what no array of the launch has.
+  __device__ AdafactorSums of_ranks(const Tile& tile) const {
+    if (kStages == kAll) return {};
+    AdafactorSums sums = tile.e.a.sums;
+    if (kStages == 0) sums.weighted = nullptr;
+    return sums;
+  }
   /// Its gradients' slot in this block's shared memory, or kNotHeld.
   __device__ int slot(const Tile& tile) const {
-    if (!kHolds || tile.index >= pipeline.held()) return kNotHeld;
+    if (tile.index >= pipeline.held()) return kNotHeld;
     return static_cast<int>((held_before + tile.index) / gridDim.x % pipeline.slots);
   }
 };
@@ -49,8 +57,8 @@ struct Gradients {
   simt::Shared<float> slot{};
 
   /// held_slot: Work::slot, or kNotHeld before they are held.
-  template <bool kHolds>
-  __device__ Gradients(const Entry& e, const Work<kHolds>& work, int held_slot)
+  template <uint32_t kStages>
+  __device__ Gradients(const Entry& e, const Work<kStages>& work, int held_slot)
       : from(e.a.gradient.pointer),
         is_bf16(e.a.gradient.is_bf16),
         scale(work.numbers.gradient_scale()),
@@ -85,8 +93,8 @@ __device__ void hold_unit(const simt::Shared<float>& slot, const Unit<kVector>& 
 }
 
 /// Squares of gradients by column, summed over the warps' lines in order, into the tile's sums.
-template <bool kHolds>
-__device__ void store_column_sums(const Tile& tile, const Work<kHolds>& work,
+template <uint32_t kStages>
+__device__ void store_column_sums(const Tile& tile, const Work<kStages>& work,
                                   const float (&sums)[kUnit]) {
   auto rows = simt::shared<float>(kRowsAt, kWarps * kTileColumns);
   __syncthreads();
@@ -101,14 +109,14 @@ __device__ void store_column_sums(const Tile& tile, const Work<kHolds>& work,
   work.sums.along[int64_t{tile.index} * kTileColumns + threadIdx.x] = total;
 }
 
-template <bool kVector, bool kHolds>
-__device__ void factored_sums(const Tile& tile, const Work<kHolds>& work) {
+template <bool kVector, uint32_t kStages>
+__device__ void factored_sums(const Tile& tile, const Work<kStages>& work) {
   const Gradients<kVector> gradients(tile.e, work, kNotHeld);
   const int slot = work.slot(tile);
   const auto hold = slot == kNotHeld ? simt::Shared<float>{} : Gradients<kVector>::place(slot);
   float* const across = work.sums.across + int64_t{tile.index} * kTileLines;
   float columns[kUnit] = {};
-  for_units_of<kVector, Words, kLoads<kHolds>>(
+  for_units_of<kVector, Words, kLoads>(
       tile, [&](const Unit<kVector>& unit, Words& words) { gradients.load(unit, words); },
       [&](const Unit<kVector>& unit, const Words& words) {
         float g[kUnit], of_line = 0;
@@ -127,8 +135,8 @@ __device__ void factored_sums(const Tile& tile, const Work<kHolds>& work) {
 }
 
 /// New moments of an unfactored array, and the squares of its unclipped update.
-template <bool kVector, bool kHolds>
-__device__ void full_moments(const Tile& tile, const Work<kHolds>& work) {
+template <bool kVector, uint32_t kStages>
+__device__ void full_moments(const Tile& tile, const Work<kStages>& work) {
   struct Operands {
     Words g, v;
   };
@@ -139,7 +147,7 @@ __device__ void full_moments(const Tile& tile, const Work<kHolds>& work) {
   const auto hold = slot == kNotHeld ? simt::Shared<float>{} : Gradients<kVector>::place(slot);
   const auto epsilon = static_cast<float>(step.epsilon1);
   float of_update = 0, bad = 0;
-  for_units_of<kVector, Operands, kFullLoads<kHolds>>(
+  for_units_of<kVector, Operands, kFullLoads>(
       tile,
       [&](const Unit<kVector>& unit, Operands& from) {
         gradients.load(unit, from.g);
@@ -162,11 +170,12 @@ __device__ void full_moments(const Tile& tile, const Work<kHolds>& work) {
       });
   mark_if(bad, e.a.not_finite);
   const double update = block_sum(static_cast<double>(of_update), workspace());
-  if (threadIdx.x == 0) work.sums.update[tile.index] = static_cast<float>(update);
+  if (threadIdx.x == 0)
+    work.sums.update[tile.index] = static_cast<double>(static_cast<float>(update));
 }
 
-template <bool kVector, bool kHolds>
-__device__ void take_sums(const Tile& tile, const Work<kHolds>& work) {
+template <bool kVector, uint32_t kStages>
+__device__ void take_sums(const Tile& tile, const Work<kStages>& work) {
   if (tile.shape().factored)
     factored_sums<kVector>(tile, work);
   else
@@ -185,73 +194,87 @@ __device__ double sum_of_element(double sum, uint32_t elements) {
   return total;
 }
 
-/// Moment i from the sum of squares that it averages: the state, and the update's factor to `factor`.
-/// Returns the new moment.
+/// The state's moment from the sum of squares that it averages. Returns the new moment.
 __device__ float store_moment(const Entry& e, const AdafactorStep& step, double sum, double count,
-                              float* state, float* factor) {
+                              float* state) {
   const auto mean = static_cast<float>(sum / count + step.epsilon1);
   const float next = step.decay * *state + step.mixing * mean;
   *state = kept(step, next, *state);
   float bad = 0;
   watch(bad, *state);
   mark_if(bad, e.a.not_finite);
-  *factor = inverse_root(next);
   return next;
 }
+
+/// What is done with the sums over a matrix's tiles of the squares along its lines, or across them.
+enum class Goal { moments, weighted };
 
 /// The moments along the lines of a tile's columns, or across those of its members: `elements` of them
 /// from `first` on in v_along or v_across, of which this thread has one, threadIdx.x modulo kMost.
 /// partial(part): the part-th of `parts` numbers that make its sum. Factors go to `factors`.
-template <uint32_t kMost, bool kHolds, typename Partial>
-__device__ void make_moments(const Tile& tile, const Work<kHolds>& work, bool is_row,
+template <uint32_t kMost, uint32_t kStages, typename Partial>
+__device__ void make_moments(const Tile& tile, const Work<kStages>& work, Goal goal, bool is_row,
                              uint32_t elements, int64_t place, uint32_t parts, double count,
                              float* factors, const Partial& partial) {
   const Entry& e = tile.e;
-  const bool sends = work.pipeline.does(kSendMoments), exchanged = !sends && is_sharded(e);
+  const AdafactorSums sums = work.of_ranks(tile);
+  double* const exchanged = is_row ? sums.rows : sums.columns;
+  const bool sends = work.does(kSendMoments);
+  if (sums.param != nullptr && exchanged == nullptr && !sends) return;  // made before the exchange
+  const bool known = exchanged != nullptr && !sends;
+  const bool wanted = goal == Goal::moments || work.step().clipping_threshold != 0;
   const uint32_t i = threadIdx.x % kMost;
   double sum = 0;
-  if (i < elements && !exchanged)
+  if (i < elements && !known && wanted)
 #pragma unroll 4
     for (uint32_t part = threadIdx.x / kMost; part < parts; part += kBlockThreads / kMost)
       sum += static_cast<double>(partial(part));
   sum = sum_of_element(sum, kMost);
-  double of_rows = 0;
-  if (threadIdx.x < elements) {
-    double* const all = (is_row ? e.a.sums.rows : e.a.sums.columns) + place;
-    if (sends)
-      *all = sum;
-    else
-      of_rows =
-          static_cast<double>(store_moment(e, work.step(), exchanged ? *all : sum, count,
-                                           (is_row ? e.a.v_row : e.a.v_col) + place, factors + i));
+  double* const to = goal == Goal::weighted ? sums.weighted : exchanged;
+  if (to != nullptr && sends) {
+    if (threadIdx.x < elements) to[place] = sum;
+    return;
   }
-  if (!is_row || sends) return;
-  of_rows = block_sum(of_rows, workspace());
-  if (threadIdx.x == 0) work.sums.rows[tile.index] = of_rows;
+  double of_rows = 0, of_update = 0;
+  if (threadIdx.x < elements) {
+    const float next = store_moment(e, work.step(), known ? exchanged[place] : sum, count,
+                                    (is_row ? e.a.v_row : e.a.v_col) + place);
+    const float factor = inverse_root(next);
+    factors[i] = factor;
+    of_rows = static_cast<double>(next);
+    if (known && sums.weighted != nullptr)
+      of_update =
+          sums.weighted[place] * (static_cast<double>(factor) * static_cast<double>(factor));
+  }
+  if (is_row) of_rows = block_sum(of_rows, workspace());
+  if (known && sums.weighted != nullptr) of_update = block_sum(of_update, workspace());
+  if (threadIdx.x != 0) return;
+  if (is_row) work.sums.rows[tile.index] = of_rows;
+  if (known && sums.weighted != nullptr) work.sums.update[tile.index] = of_update;
 }
 
 /// v_along: sums over tiles of members.
-template <bool kHolds>
-__device__ void along_moments(const Tile& tile, const Work<kHolds>& work) {
+template <uint32_t kStages>
+__device__ void along_moments(const Tile& tile, const Work<kStages>& work, Goal goal) {
   const AdafactorShape& s = tile.shape();
   const uint32_t left = s.length - tile.first_column();
   const float* const from =
       work.sums.along + int64_t{tile.index} * kTileColumns + threadIdx.x % kTileColumns;
   make_moments<kTileColumns>(
-      tile, work, s.along_is_row, left < kTileColumns ? left : kTileColumns,
+      tile, work, goal, s.along_is_row, left < kTileColumns ? left : kTileColumns,
       int64_t{tile.steps.group} * s.length + tile.first_column() + threadIdx.x % kTileColumns,
       tile.rows, s.along_count, work.sums.along + int64_t{tile.index} * kTileColumns,
       [&](uint32_t row) { return from[int64_t{row} * tile.columns * kTileColumns]; });
 }
 
 /// v_across: sums over tiles of columns, and over the groups of a matrix.
-template <bool kHolds>
-__device__ void across_moments(const Tile& tile, const Work<kHolds>& work) {
+template <uint32_t kStages>
+__device__ void across_moments(const Tile& tile, const Work<kStages>& work, Goal goal) {
   const AdafactorShape& s = tile.shape();
   const uint32_t left = s.members - tile.first_member(), i = threadIdx.x % kTileLines;
   const float* const from = work.sums.across + int64_t{tile.index} * kTileLines + i;
   make_moments<kTileLines>(
-      tile, work, !s.along_is_row, left < kTileLines ? left : kTileLines,
+      tile, work, goal, !s.along_is_row, left < kTileLines ? left : kTileLines,
       int64_t{tile.steps.across} +
           steps_of(s, AdafactorShape::kAcross, tile.first_member() + i).across,
       s.groups / s.batches * tile.columns, s.across_count,
@@ -261,15 +284,27 @@ __device__ void across_moments(const Tile& tile, const Work<kHolds>& work) {
       });
 }
 
-template <bool kHolds>
-__device__ void take_moments(const Tile& tile, const Work<kHolds>& work) {
+template <uint32_t kStages>
+__device__ void take_moments(const Tile& tile, const Work<kStages>& work) {
   if (!tile.shape().factored) return;
-  if (tile.row == 0) along_moments(tile, work);
-  if (tile.group == 0 && tile.column == 0) across_moments(tile, work);
+  if (tile.row == 0) along_moments(tile, work, Goal::moments);
+  if (tile.group == 0 && tile.column == 0) across_moments(tile, work, Goal::moments);
+}
+
+/// For the other ranks, of an array that is sharded along rows or columns.
+template <uint32_t kStages>
+__device__ void send_weighted(const Tile& tile, const Work<kStages>& work) {
+  if (work.of_ranks(tile).weighted == nullptr) return;
+  if (exchanged_moment(tile.e, /*along=*/true) != nullptr) {
+    if (tile.row == 0) along_moments(tile, work, Goal::weighted);
+  } else if (tile.group == 0 && tile.column == 0) {
+    across_moments(tile, work, Goal::weighted);
+  }
 }
 
 /// Sum over the tiles of a matrix.
-__device__ double sum_of_tiles(const Tile& tile, const float* squares) {
+template <typename T>
+__device__ double sum_of_tiles(const Tile& tile, const T* squares) {
   const auto count = static_cast<uint32_t>(adafactor_matrix_tiles(tile.shape()));
   double sum = 0;
 #pragma unroll 4
@@ -277,34 +312,33 @@ __device__ double sum_of_tiles(const Tile& tile, const float* squares) {
     sum += static_cast<double>(squares[tile.first + t]);
   return block_sum(sum, workspace());
 }
-/// Of the new v_row of a matrix, from the tiles that made it.
-__device__ double sum_of_rows(const Tile& tile, const double* rows) {
+/// Over the tiles of a matrix that made its moments along lines, or across them.
+__device__ double sum_of_moments(const Tile& tile, bool along, const double* by_tile) {
   const AdafactorShape& s = tile.shape();
-  const uint32_t step = s.along_is_row ? tile.columns : 1, every = tile.rows * tile.columns;
-  const uint32_t count = s.along_is_row ? s.groups / s.batches * tile.columns : tile.rows;
+  const uint32_t step = along ? tile.columns : 1, every = tile.rows * tile.columns;
+  const uint32_t count = along ? s.groups / s.batches * tile.columns : tile.rows;
   double sum = 0;
 #pragma unroll 1
   for (uint32_t j = threadIdx.x; j < count; j += kBlockThreads)
-    sum += rows[tile.first + (s.along_is_row ? j / step * every + j % step : j * tile.columns)];
+    sum += by_tile[tile.first + (along ? j / step * every + j % step : j * tile.columns)];
   return block_sum(sum, workspace());
-}
-
-/// For the other ranks; all blocks with a tile of the matrix have the same sum.
-__device__ void send(double* to, double sum) {
-  if (threadIdx.x == 0) *to = sum;
 }
 
 /// What the update of a factored matrix is multiplied by for all rows: v_row is divided by its mean
 /// before its root is taken.
-template <bool kHolds>
-__device__ float root_mean(const Tile& tile, const Work<kHolds>& work) {
-  if (!tile.shape().factored) return 1;
-  const bool sends = work.pipeline.does(kSendMeans);
-  double* const means = tile.e.a.sums.means;
-  const double sum =
-      sends || means == nullptr ? sum_of_rows(tile, work.sums.rows) : means[tile.batch()];
-  if (sends) send(means + tile.batch(), sum);
-  return sqrtf(static_cast<float>(sum / tile.shape().rows()));
+template <uint32_t kStages>
+__device__ float root_mean(const Tile& tile, const Work<kStages>& work) {
+  const AdafactorShape& s = tile.shape();
+  if (!s.factored) return 1;
+  const bool sends = work.does(kSendMeans);
+  double* const means = work.of_ranks(tile).means;
+  if (sends && means == nullptr) return 1;  // not used, as v_row is not known yet
+  const double sum = sends || means == nullptr
+                         ? sum_of_moments(tile, s.along_is_row, work.sums.rows)
+                         : means[tile.batch()];
+  // All blocks with a tile of the matrix have the same sum.
+  if (sends && threadIdx.x == 0) means[tile.batch()] = sum;
+  return sqrtf(static_cast<float>(sum / s.rows()));
 }
 
 /// Factors of a factored update in one tile: gradient * along * across.
@@ -313,8 +347,8 @@ struct Factors {
   const float* across_of;
   float mean;
 
-  template <bool kHolds>
-  __device__ Factors(const Tile& tile, const Work<kHolds>& work, float root_mean)
+  template <uint32_t kStages>
+  __device__ Factors(const Tile& tile, const Work<kStages>& work, float root_mean)
       : across_of(work.sums.across + int64_t{tile.across()} * kTileLines), mean(root_mean) {
     // Beyond the last column it is anything, and not used.
     load<kUnit>(work.sums.along + int64_t{tile.along()} * kTileColumns + threadIdx.x % 32 * kUnit,
@@ -331,22 +365,61 @@ struct ParamSquares {
   float before = 0, after = 0;
 };
 /// Where the updates of the parameter leave its squares for the next one, or null.
-template <bool kHolds>
-__device__ float* param_squares(const Tile& tile, const Work<kHolds>& work) {
+template <uint32_t kStages>
+__device__ float* param_squares(const Tile& tile, const Work<kStages>& work) {
   const Entry& e = tile.e;
-  if (!kHolds || e.a.param_squares == nullptr) return nullptr;
+  if (e.a.param_squares == nullptr) return nullptr;
   return e.a.param_squares + (work.begin + tile.index - static_cast<uint32_t>(e.first_chunk));
 }
 
-/// Squares of the unclipped update of a factored array, if they are to be known, and of the parameter.
-template <bool kVector, bool kHolds>
-__device__ void take_squares(const Tile& tile, const Work<kHolds>& work, float root_mean) {
+/// Squares of a tile's gradients times the factors that are known before sums are exchanged, along the other
+/// moment.
+template <bool kVector, uint32_t kStages>
+__device__ void take_weighted(const Tile& tile, const Work<kStages>& work) {
+  struct Operands {
+    Words g;
+    float across;
+  };
+  const bool by_column = exchanged_moment(tile.e, /*along=*/true) != nullptr;
+  const Gradients<kVector> gradients(tile.e, work, work.slot(tile));
+  const Factors factors(tile, work, 1);
+  float* const across = work.sums.across + int64_t{tile.index} * kTileLines;
+  float columns[kUnit] = {};
+  for_units_of<kVector, Operands, kLoads>(
+      tile,
+      [&](const Unit<kVector>& unit, Operands& from) {
+        gradients.load(unit, from.g);
+        if (by_column) from.across = factors.across(unit);
+      },
+      [&](const Unit<kVector>& unit, const Operands& from) {
+        float g[kUnit], of_line = 0;
+        gradients.scaled(unit, from.g, g);
+#pragma unroll
+        for (int k = 0; k < kUnit; ++k) {
+          const float factor = by_column ? from.across : factors.along[k];
+          // Beyond the array's end factors may be infinite.
+          const float u = k < unit.count ? g[k] * factor : 0.0f;
+          columns[k] += u * u;
+          of_line += u * u;
+        }
+        if (by_column) return;
+        of_line = warp_sum(of_line);
+        if (threadIdx.x % 32 == 0) across[unit.line] = of_line;
+      });
+  if (by_column) store_column_sums(tile, work, columns);
+}
+
+/// Squares of the unclipped update of a factored array, if they are to be known from it, and of the parameter.
+template <bool kVector, uint32_t kStages>
+__device__ void take_squares(const Tile& tile, const Work<kStages>& work, float root_mean) {
   struct Operands {
     Words g, p;
     float across;
   };
   const Entry& e = tile.e;
-  const bool of_update = e.a.shape.factored && work.step().clipping_threshold != 0;
+  // Before the only exchange nobody knows both moments.
+  const bool of_update =
+      kStages != kBeforeExchange && e.a.shape.factored && work.step().clipping_threshold != 0;
   bool of_param = e.a.scaled_by_param;
   if (const float* left = param_squares(tile, work);
       left != nullptr && __float_as_uint(*left) != ~0u) {
@@ -357,7 +430,7 @@ __device__ void take_squares(const Tile& tile, const Work<kHolds>& work, float r
   const Gradients<kVector> gradients(tile.e, work, work.slot(tile));
   const Factors factors(tile, work, root_mean);
   float update = 0, param = 0;
-  for_units_of<kVector, Operands, kLoads<kHolds>>(
+  for_units_of<kVector, Operands, kLoads>(
       tile,
       [&](const Unit<kVector>& unit, Operands& from) {
         if (of_update) gradients.load(unit, from.g), from.across = factors.across(unit);
@@ -382,46 +455,55 @@ __device__ void take_squares(const Tile& tile, const Work<kHolds>& work, float r
   const double updates = block_sum(static_cast<double>(update), workspace());
   const double params = block_sum(static_cast<double>(param), workspace());
   if (threadIdx.x != 0) return;
-  if (of_update) work.sums.update[tile.index] = static_cast<float>(updates);
+  if (of_update) work.sums.update[tile.index] = static_cast<double>(static_cast<float>(updates));
   if (of_param) work.sums.param[tile.index] = static_cast<float>(params);
 }
 
-/// The squares of a matrix, of all ranks unless this launch sends those of its block.
-template <bool kHolds>
-__device__ double squares_of_matrix(const Tile& tile, const Work<kHolds>& work, double* exchanged,
-                                    const float* by_tile) {
-  const bool sends = work.pipeline.does(kSendSquares);
-  if (!sends && exchanged != nullptr) return exchanged[tile.batch()];
-  const double sum = sum_of_tiles(tile, by_tile);
-  if (sends) send(exchanged + tile.batch(), sum);
-  return sum;
+/// The squares of a matrix for the other ranks. What no option needs is exchanged all the same, as 0.
+template <uint32_t kStages>
+__device__ void send_squares(const Tile& tile, const Work<kStages>& work) {
+  const auto send = [&](double* to, bool wanted, const auto* by_tile) {
+    const double sum = wanted ? sum_of_tiles(tile, by_tile) : 0;
+    // All blocks with a tile of the matrix have the same sum.
+    if (threadIdx.x == 0) to[tile.batch()] = sum;
+  };
+  const AdafactorSums to = work.of_ranks(tile);
+  send(to.param, tile.e.a.scaled_by_param, work.sums.param);
+  if (to.weighted == nullptr)
+    send(to.update, work.step().clipping_threshold != 0, work.sums.update);
+}
+
+/// Squares of a matrix's unclipped update, of all ranks.
+template <uint32_t kStages>
+__device__ double update_squares(const Tile& tile, const Work<kStages>& work, float root_mean) {
+  const AdafactorSums exchanged = work.of_ranks(tile);
+  if (exchanged.weighted != nullptr)
+    return sum_of_moments(tile, exchanged_moment(tile.e, true) != nullptr, work.sums.update) *
+           (static_cast<double>(root_mean) * static_cast<double>(root_mean));
+  return exchanged.update != nullptr ? exchanged.update[tile.batch()]
+                                     : sum_of_tiles(tile, work.sums.update);
 }
 
 /// What a matrix's unclipped update is multiplied by, from learning rate, size of the parameter, and
 /// clipping by the root mean square of the update.
-template <bool kHolds>
-__device__ float step_size(const Tile& tile, const Work<kHolds>& work) {
+template <uint32_t kStages>
+__device__ float step_size(const Tile& tile, const Work<kStages>& work, float root_mean) {
   const AdafactorStep& step = work.step();
-  const AdafactorSums& exchanged = tile.e.a.sums;
-  const auto root = [&](double* of_ranks, const float* by_tile) {
-    const double squares = squares_of_matrix(tile, work, of_ranks, by_tile);
+  const auto root = [&](double squares) {
     return static_cast<float>(sqrt(squares / tile.shape().batch_elements));
   };
-  // What no option needs is exchanged all the same, as 0.
-  if (work.pipeline.does(kSendSquares)) {
-    if (!tile.e.a.scaled_by_param) send(exchanged.param + tile.batch(), 0);
-    if (step.clipping_threshold == 0) send(exchanged.update + tile.batch(), 0);
-  }
   float size = step.learning_rate;
   if (tile.e.a.scaled_by_param) {
-    float param =
-        nan_max(static_cast<float>(step.epsilon2), root(exchanged.param, work.sums.param));
+    const double* const exchanged = work.of_ranks(tile).param;
+    const double squares =
+        exchanged != nullptr ? exchanged[tile.batch()] : sum_of_tiles(tile, work.sums.param);
+    float param = nan_max(static_cast<float>(step.epsilon2), root(squares));
     const auto largest = static_cast<float>(step.max_parameter_scale);
     if (largest != 0 && largest < param) param = largest;
     size *= param;
   }
   if (step.clipping_threshold != 0)
-    size /= nan_max(1.0f, root(exchanged.update, work.sums.update) /
+    size /= nan_max(1.0f, root(update_squares(tile, work, root_mean)) /
                               static_cast<float>(step.clipping_threshold));
   return size;
 }
@@ -459,8 +541,8 @@ __device__ void store_param(const Entry& e, const AdafactorStep& step, const Uni
 
 /// For the next update. That of a parameter that another one has written since the update before it left
 /// its squares has taken a wrong step.
-template <bool kHolds>
-__device__ void leave_squares(const Tile& tile, const Work<kHolds>& work,
+template <uint32_t kStages>
+__device__ void leave_squares(const Tile& tile, const Work<kStages>& work,
                               const ParamSquares& squares) {
   float* const left = tile.e.a.scaled_by_param ? param_squares(tile, work) : nullptr;
   if (left == nullptr) return;
@@ -476,8 +558,8 @@ __device__ void leave_squares(const Tile& tile, const Work<kHolds>& work,
 }
 
 /// The update of a tile, times the step, from its scaled gradient.
-template <bool kVector, bool kFactored, bool kHolds>
-__device__ void apply(const Tile& tile, const Work<kHolds>& work, float root_mean, float size) {
+template <bool kVector, bool kFactored, uint32_t kStages>
+__device__ void apply(const Tile& tile, const Work<kStages>& work, float root_mean, float size) {
   struct Operands {
     Words g, p, m, v;
     float across;
@@ -487,7 +569,7 @@ __device__ void apply(const Tile& tile, const Work<kHolds>& work, float root_mea
   const Factors factors(tile, work, root_mean);
   float bad = 0;
   ParamSquares squares;
-  for_units_of<kVector, Operands, kFullLoads<kHolds>>(
+  for_units_of<kVector, Operands, kFullLoads>(
       tile,
       [&](const Unit<kVector>& unit, Operands& from) {
         gradients.load(unit, from.g);
@@ -516,75 +598,85 @@ __device__ void apply(const Tile& tile, const Work<kHolds>& work, float root_mea
 }
 
 /// The windows' phases as this block does them.
-template <bool kVector, bool kHolds>
+template <bool kVector, uint32_t kStages>
 struct Run {
   const Table<Entry>& table;
   const Numbers& numbers;
   const Pipeline& pipeline;
 
-  __device__ Work<kHolds> work(const Window& w) const {
+  __device__ bool does(Stage stage) const { return pipeline.template does<kStages>(stage); }
+  __device__ Work<kStages> work(const Window& w) const {
     const int64_t floats = int64_t{pipeline.scratch_tiles} * (kAdafactorTileBytes / 4);
+    constexpr bool stays = kStages != kAll;  // for other launches
     return {numbers, pipeline,
-            Sums(pipeline.scratch + w.number % Pipeline::kRing * floats, pipeline.scratch_tiles),
+            Sums(pipeline.scratch + (stays ? 0 : w.number % Pipeline::kRing * floats),
+                 pipeline.scratch_tiles, stays ? w.begin : 0),
             w.begin, w.held_before};
   }
   __device__ void sums(const Window& w) const {
-    if (!pipeline.does(kSums)) return;
+    if (!does(kSums)) return;
     for (uint32_t t = w.begin + w.first(); t < w.end; t += gridDim.x)
       take_sums<kVector>(Tile(table, t, w.begin), work(w));
   }
   __device__ void moments(const Window& w) const {
-    if (!pipeline.does(kMoments) && !pipeline.does(kSendMoments)) return;
+    if (!does(kMoments) && !does(kSendMoments)) return;
     for (uint32_t t = w.begin + w.first(); t < w.end; t += gridDim.x)
       take_moments(Tile(table, t, w.begin), work(w));
   }
   /// From the last tile on: of a window that is not held, it is still in the cache.
   __device__ void squares(const Window& w) const {
     const uint32_t first = w.begin + w.first();
-    if (!pipeline.does(kSquares) && !pipeline.does(kSendMeans)) return;
+    if (!does(kSquares) && !does(kSendMeans)) return;
     uint32_t matrix = ~0u;
     float root = 0;
     const uint32_t mine = first < w.end ? (w.end - 1 - first) / gridDim.x + 1 : 0;
     for (uint32_t i = mine; i-- > 0;) {
       const Tile tile(table, first + i * gridDim.x, w.begin);
       if (tile.first != matrix) root = root_mean(tile, work(w)), matrix = tile.first;
-      if (pipeline.does(kSquares)) take_squares<kVector>(tile, work(w), root);
+      if (!does(kSquares)) continue;
+      take_squares<kVector>(tile, work(w), root);
+      if constexpr (kStages == kBeforeExchange)
+        if (tile.e.a.sums.weighted != nullptr && numbers.step.clipping_threshold != 0)
+          take_weighted<kVector>(tile, work(w));
     }
   }
   /// Calls between() behind the first tile.
   template <typename Between>
   __device__ void apply_all(const Window& w, const Between& between) const {
-    const bool runs = pipeline.does(kApply) || pipeline.does(kSendSquares);
+    const bool applies = does(kApply), sends = does(kSendSquares);
     uint32_t matrix = ~0u;
     float size = 0, root = 0;
     uint32_t t = w.begin + w.first();
     for (bool is_first = true; is_first || t < w.end; is_first = false, t += gridDim.x) {
-      if (runs && t < w.end) {
+      if ((applies || sends) && t < w.end) {
         const Tile tile(table, t, w.begin);
         if (tile.first != matrix) {
           matrix = tile.first;
-          size = step_size(tile, work(w));
-          if (pipeline.does(kApply)) root = root_mean(tile, work(w));
-        }
-        if (pipeline.does(kApply)) {
-          if (tile.shape().factored)
-            apply<kVector, true>(tile, work(w), root, size);
+          if (applies)
+            root = root_mean(tile, work(w)), size = step_size(tile, work(w), root);
           else
-            apply<kVector, false>(tile, work(w), root, size);
+            send_squares(tile, work(w));
         }
+        if constexpr (kStages == kBeforeExchange) send_weighted(tile, work(w));
+        if (applies && tile.shape().factored)
+          apply<kVector, true>(tile, work(w), root, size);
+        else if (applies)
+          apply<kVector, false>(tile, work(w), root, size);
       }
       if (is_first) between();
     }
   }
 };
 
-template <bool kVector>
+/// kStages: those of the launch, or 0: what stands before the update of arrays that are sharded both ways. One kernel
+/// of all would need more registers than there are.
+template <bool kVector, uint32_t kStages>
 __global__ void __launch_bounds__(kBlockThreads, 2)
     adafactor_kernel(const __grid_constant__ Table<Entry> table, Numbers numbers,
                      Pipeline pipeline) {
   constexpr int kSumsDone = 0, kOthersDone = 1;  // rounds of squares and of moments take turns
   if (numbers.skips()) return;
-  const Run<kVector, true> run{table, numbers, pipeline};
+  const Run<kVector, kStages> run{table, numbers, pipeline};
   Window now;
   uint32_t moments = 0;
   for (;;) {
@@ -616,89 +708,89 @@ bool is_vector(const AdafactorGpuArray& a) {
          are_aligned({a.gradient.pointer, a.param, a.v, a.momentum, a.copy});
 }
 
-/// Some stages of sharded arrays: all tiles are one window, and nothing is held.
-template <bool kVector>
-__global__ void __launch_bounds__(kBlockThreads, 4)
-    stages_kernel(const __grid_constant__ Table<Entry> table, Numbers numbers, Pipeline pipeline) {
-  if (numbers.skips()) return;
-  const Run<kVector, false> run{table, numbers, pipeline};
-  const Window all{.end = pipeline.tiles, .number = 0};
-  const auto sync_after = [&](Stage stage) {
-    if (pipeline.does(stage)) simt::grid_wait(0, simt::grid_arrive(0));
-  };
-  run.sums(all);
-  sync_after(kSums);
-  run.moments(all);
-  sync_after(kMoments);
-  run.squares(all);
-  sync_after(kSquares);
-  run.apply_all(all, [] {});
+enum class Sharding { none, one_way, both_ways };
+Sharding sharding_of(const Entry& e) {
+  return !is_sharded(e)            ? Sharding::none
+         : is_sharded_both_ways(e) ? Sharding::both_ways
+                                   : Sharding::one_way;
 }
 
-/// Arrays that are all sharded or not, and all aligned or not.
-struct Kind {
-  bool sharded, vector;
-
-  auto kernel() const {
-    if (sharded) return vector ? stages_kernel<true> : stages_kernel<false>;
-    return vector ? adafactor_kernel<true> : adafactor_kernel<false>;
-  }
-};
-
-/// Launches over arrays of a kind, of all stages or of some.
+/// Launches over arrays that are all sharded alike, and all aligned (`vector`) or not.
 class Launches {
  public:
-  Launches(std::vector<Entry> entries, Kind kind, const Numbers& numbers, Stream stream)
+  Launches(std::vector<Entry> entries, bool sharded, bool vector, const Numbers& numbers,
+           Stream stream)
       : entries_(std::move(entries)),
-        kind_(kind),
-        kernel_(kind.kernel()),
+        sharded_(sharded),
+        vector_(vector),
         numbers_(numbers),
         stream_(stream) {
     // Of two blocks a multiprocessor, each with 1 KiB of CUDA's.
     const size_t left = simt::device().shared_limit / 2 - 1024 - kHeldAt;
-    const auto fit = static_cast<uint32_t>(left / kSlotBytes);
-    slots_ = kind.sharded ? 0 : std::min(fit, kMostSlots);
-    blocks_ = static_cast<uint32_t>(simt::resident_blocks(kernel_, how(1)));
-    // A tile for each block, also where half of the slots are fewer.
-    window_ = std::max(blocks_, blocks_ * slots_ / 2);
+    slots_ = std::min(static_cast<uint32_t>(left / kSlotBytes), kMostSlots);
     std::vector<AdafactorShape> shapes;
     for (const Entry& e : entries_) shapes.push_back(e.a.shape);
-    window_tiles_ = static_cast<uint32_t>(adafactor_window_tiles(shapes, window_));
-    scratch_ = std::make_unique<simt::Scratch>(
-        adafactor_scratch_bytes(shapes, kind.sharded, window_), stream);
+    const uint32_t window = window_of(kAll, blocks_of(kAll));
+    window_tiles_ = static_cast<uint32_t>(adafactor_window_tiles(shapes, window));
+    scratch_ =
+        std::make_unique<simt::Scratch>(adafactor_scratch_bytes(shapes, sharded, window), stream);
   }
-  /// Scratch memory is for the windows in work; of sharded arrays, where a launch is one window, for all
-  /// of them, as it stays from stage to stage.
+  /// Scratch memory is for the windows in work; of sharded arrays for all of them, as it stays from stage to
+  /// stage. Launches that do not read gradients several times are one window and hold none.
   void run(uint32_t stages) const {
+    const uint32_t blocks = blocks_of(stages);
     Pipeline pipeline{.stages = stages,
                       .tiles = 0,
-                      .window = kind_.sharded ? ~0u : window_,
+                      .window = window_of(stages, blocks),
                       .scratch_tiles = window_tiles_,
                       .scratch = scratch_->data<float>(),
-                      .slots = slots_};
+                      .slots = slots_of(stages)};
     const auto tiles_of = [](const Entry& e) { return adafactor_tiles(e.a.shape); };
     in_tables<Entry>(entries_, tiles_of, [&](const Table<Entry>& table, int64_t count) {
       pipeline.tiles = static_cast<uint32_t>(count);
-      if (kind_.sharded) pipeline.scratch_tiles = pipeline.tiles;
-      simt::launch(kernel_, how(std::min(blocks_, pipeline.tiles)), table, numbers_, pipeline);
-      if (kind_.sharded) pipeline.scratch += count * (kAdafactorTileBytes / 4);
+      if (sharded_) pipeline.scratch_tiles = pipeline.tiles;
+      simt::launch(kernel_of(stages), how(stages, std::min(blocks, pipeline.tiles)), table,
+                   numbers_, pipeline);
+      if (sharded_) pipeline.scratch += count * (kAdafactorTileBytes / 4);
     });
   }
 
  private:
-  simt::Launch how(uint32_t blocks) const {
+  using Kernel = void (*)(Table<Entry>, Numbers, Pipeline);
+  template <uint32_t kStages>
+  Kernel kernel_of() const {
+    return vector_ ? adafactor_kernel<true, kStages> : adafactor_kernel<false, kStages>;
+  }
+  Kernel kernel_of(uint32_t stages) const {
+    return stages == kAll              ? kernel_of<kAll>()
+           : stages == kBeforeExchange ? kernel_of<kBeforeExchange>()
+           : stages == kAfterExchange  ? kernel_of<kAfterExchange>()
+           : stages == kApply          ? kernel_of<kApply>()
+                                       : kernel_of<0>();
+  }
+  uint32_t slots_of(uint32_t stages) const {
+    return stages == kAll || stages == kBeforeExchange ? slots_ : 0;
+  }
+  simt::Launch how(uint32_t stages, uint32_t blocks) const {
     return {.grid = blocks,
             .block = kBlockThreads,
-            .shared = kHeldAt + slots_ * kSlotBytes,
+            .shared = kHeldAt + slots_of(stages) * kSlotBytes,
             .stream = stream_,
             .cooperative = true};
   }
+  uint32_t blocks_of(uint32_t stages) const {
+    return static_cast<uint32_t>(simt::resident_blocks(kernel_of(stages), how(stages, 1)));
+  }
+  uint32_t window_of(uint32_t stages, uint32_t blocks) const {
+    const uint32_t slots = blocks * slots_of(stages);
+    // A tile for each block, also where half of the slots are fewer.
+    return slots == 0 ? ~0u : stages == kAll ? std::max(blocks, slots / 2) : slots;
+  }
   std::vector<Entry> entries_;
-  Kind kind_;
-  void (*kernel_)(Table<Entry>, Numbers, Pipeline);
+  bool sharded_, vector_;
   Numbers numbers_;
   Stream stream_;
-  uint32_t slots_ = 0, blocks_ = 1, window_ = 1, window_tiles_ = 1;
+  uint32_t slots_ = 0, window_tiles_ = 1;
   std::unique_ptr<simt::Scratch> scratch_;
 };
 
@@ -709,34 +801,38 @@ void update_adafactor_gpu(std::span<const AdafactorGpuArray> arrays, const Adafa
                           const UpdateControl* control, const ExchangeSums& exchange,
                           Stream stream) {
   using namespace adafactor;
-  std::vector<Launches> sharded;
-  for (const Kind kind :
-       {Kind{false, true}, Kind{false, false}, Kind{true, true}, Kind{true, false}}) {
-    std::vector<Entry> entries;
-    for (const AdafactorGpuArray& a : arrays) {
-      QT_ASSERT(a.shape.elements == 0 ||
-                (a.shape.factored ? a.v_row != nullptr && a.v_col != nullptr : a.v != nullptr));
-      if (const Entry e{a, 0}; is_sharded(e) == kind.sharded && is_vector(a) == kind.vector)
-        entries.push_back(e);
+  const auto launches_of = [&](Sharding sharding) {
+    std::vector<Launches> all;
+    for (const bool vector : {true, false}) {
+      std::vector<Entry> entries;
+      for (const AdafactorGpuArray& a : arrays)
+        if (const Entry e{a, 0}; sharding_of(e) == sharding && is_vector(a) == vector)
+          entries.push_back(e);
+      if (!entries.empty())
+        all.emplace_back(std::move(entries), sharding != Sharding::none, vector,
+                         Numbers{step, control, simt::fault_slot()}, stream);
     }
-    if (entries.empty()) continue;
-    Launches launches(std::move(entries), kind, {step, control, simt::fault_slot()}, stream);
-    if (kind.sharded)
-      sharded.push_back(std::move(launches));
-    else
-      launches.run(kAll);
-  }
-  if (sharded.empty()) return;
-  const auto run = [&](uint32_t stages) {
-    for (const Launches& launches : sharded) launches.run(stages);
+    return all;
   };
-  run(kSums | kSendMoments);
+  const auto run = [](const std::vector<Launches>& all, uint32_t stages) {
+    for (const Launches& launches : all) launches.run(stages);
+  };
+  for (const AdafactorGpuArray& a : arrays)
+    QT_ASSERT(a.shape.elements == 0 ||
+              (a.shape.factored ? a.v_row != nullptr && a.v_col != nullptr : a.v != nullptr));
+  run(launches_of(Sharding::none), kAll);
+  const std::vector<Launches> one_way = launches_of(Sharding::one_way),
+                              both_ways = launches_of(Sharding::both_ways);
+  if (one_way.empty() && both_ways.empty()) return;
+  run(both_ways, kSums | kSendMoments);
+  run(one_way, kBeforeExchange);
   exchange(AdafactorExchange::moments);
-  run(kMoments | kSendMeans);
+  run(both_ways, kMoments | kSendMeans);
   exchange(AdafactorExchange::means);
-  run(kSquares | kSendSquares);
+  run(both_ways, kSquares | kSendSquares);
   exchange(AdafactorExchange::squares);
-  run(kApply);
+  run(one_way, kAfterExchange);
+  run(both_ways, kApply);
 }
 
 }  // namespace quintet::QT_GPU

@@ -15,9 +15,14 @@
 // (Pipeline::slots), and its parameter, if it is read twice, in the second-level cache. All sums have one
 // order, which depends on shapes alone.
 //
-// Of arrays that are sharded over ranks, moments, means and steps take sums over all ranks. A kernel
-// that holds nothing does these a few phases a launch (Stage), with one window, and leaves the block's
-// sums in AdafactorSums, which the caller adds up over the ranks between two launches.
+// Of arrays that are sharded over ranks, moments, means and steps take sums over all ranks. The kernel does
+// these a few phases a launch (Stage) and leaves the block's sums in AdafactorSums, which the caller adds up
+// over the ranks between two launches; sums of tiles stay from one launch to the next. Where rows or columns
+// are not sharded, the moments across them are known from the block alone, and one exchange does: the squares
+// of the update are those of gradients times the one moment's factors, summed along the other moment
+// (`weighted`), times the other one's, which follow from the same exchange:
+//   sum of (g_ij r_i c_j)^2 = sum over j of c_j^2 * (sum over i of (g_ij r_i)^2)
+// Sums, moments and weighted sums are one launch then, which finds gradients again as above.
 
 #include "kernels/optimizers/adafactor.h"
 #include "kernels/optimizers/optimizers_gpu.h"
@@ -31,13 +36,9 @@ constexpr int kTileLines = kAdafactorTileLines, kTileColumns = kAdafactorTileCol
 constexpr int kUnit = kTileColumns / 32;  // elements of a thread at a time: a warp takes a line
 constexpr int kWarps = kBlockThreads / 32;
 constexpr int kWarpLines = kTileLines / kWarps;
-// Lines that a warp loads before it uses the first; where there are more operands. Half as many where
-// twice as many blocks are resident, as they hold nothing.
-template <bool kHolds>
-constexpr int kLoads = kHolds ? 4 : 2;
-template <bool kHolds>
-constexpr int kFullLoads = kHolds ? 2 : 1;
-static_assert(kUnit == 4 && kTileLines % kWarps == 0 && kWarpLines % kLoads<true> == 0);
+// Lines that a warp loads before it uses the first; where there are more operands.
+constexpr int kLoads = 4, kFullLoads = 2;
+static_assert(kUnit == 4 && kTileLines % kWarps == 0 && kWarpLines % kLoads == 0);
 static_assert(kBlockThreads % kTileColumns == 0 && kBlockThreads % kTileLines == 0);
 
 struct Entry {
@@ -47,6 +48,14 @@ struct Entry {
 
 /// Over ranks, along an axis that its sums are taken over.
 inline __host__ __device__ bool is_sharded(const Entry& e) { return e.a.sums.param != nullptr; }
+/// Along rows and along columns.
+inline __host__ __device__ bool is_sharded_both_ways(const Entry& e) {
+  return e.a.sums.rows != nullptr && e.a.sums.columns != nullptr;
+}
+/// Sums of a sharded factored array's moment, unless the block has all of them.
+QT_DEVICE double* exchanged_moment(const Entry& e, bool along) {
+  return along == e.a.shape.along_is_row ? e.a.sums.rows : e.a.sums.columns;
+}
 /// Sums of an index's steps along the axes of some kinds.
 struct Steps {
   uint32_t line = 0, group = 0, across = 0, batch = 0;
@@ -68,22 +77,30 @@ QT_DEVICE Steps steps_of(const AdafactorShape& s, unsigned kinds, uint32_t index
   return steps;
 }
 
-/// Scratch memory of a window.
+/// Scratch memory of a window, or of all tiles where launches leave it to one another.
 struct Sums {
   /// By tile. `along`: squares of gradients over the tile's lines, kTileColumns of them; once the
   /// moments are made, those to the power -1/2, in the tiles of the first members. `across`: over its
-  /// columns, kTileLines; then those powers, in the tiles of the first group and columns.
+  /// columns, kTileLines; then those powers, in the tiles of the first group and columns. Weighted
+  /// squares stand where the squares did that the exchanged moment is made of.
   float *along, *across;
-  double* rows;           // sum of the new v_row where the powers are
-  float *param, *update;  // squares
-  static_assert(kAdafactorTileBytes == 4 * (kTileColumns + kTileLines + 2 + 2));
+  double* rows;  // sum of the new v_row where the powers are
+  /// Squares. Of weighted ones the sum where the powers of the exchanged moment are, without the mean of v_row.
+  double* update;
+  float* param;  // squares
+  static_assert(kAdafactorTileBytes ==
+                4 * (kTileColumns + kTileLines + 2 + 2 + 1 + /*alignment*/ 1));
 
-  __device__ Sums(float* at, uint32_t tiles)
+  /// For `tiles` tiles; only those from `first` on.
+  __device__ Sums(float* at, uint32_t tiles, uint32_t first)
       : along(at),
         across(along + int64_t{tiles} * kTileColumns),
         rows(reinterpret_cast<double*>(across + int64_t{tiles} * kTileLines)),
-        param(reinterpret_cast<float*>(rows + tiles)),
-        update(param + tiles) {}
+        update(rows + tiles),
+        param(reinterpret_cast<float*>(update + tiles)) {
+    along += int64_t{first} * kTileColumns, across += int64_t{first} * kTileLines;
+    rows += first, update += first, param += first;
+  }
 };
 
 /// One of a window: of matrix b of an array, number (group of b * member tiles + member tile) * column
@@ -240,31 +257,40 @@ struct Numbers {
   }
 };
 
-/// What a launch does; kAll of arrays that are not sharded.
+/// What a launch does.
 enum Stage : uint32_t {
   kSums = 1,
-  kSendMoments = 2,  // the sums for the other ranks
+  kSendMoments = 2,  // the sums for the other ranks; moments that need none of them
   kMoments = 4,
   kSendMeans = 8,
   kSquares = 16,
   kSendSquares = 32,
   kApply = 64,
-  kAll = kSums | kMoments | kSquares | kApply,
+  kAll = kSums | kMoments | kSquares | kApply,  // of arrays that are not sharded
+  // Around the one exchange of arrays that are not sharded both ways.
+  kBeforeExchange = kSums | kSendMoments | kSendMeans | kSquares | kSendSquares,
+  kAfterExchange = kMoments | kApply,
 };
 
 /// How blocks go over the tiles of a launch.
 struct Pipeline {
   uint32_t stages;
-  uint32_t tiles;          // of the launch
-  uint32_t window;         // its most tiles, but that it has one whole matrix
-  uint32_t scratch_tiles;  // of the largest window
-  float* scratch;          // kRing * scratch_tiles * kAdafactorTileBytes
-  uint32_t slots;  // gradients of so many tiles are held by a block: half of them of one window
+  uint32_t tiles;   // of the launch
+  uint32_t window;  // its most tiles, but that it has one whole matrix
+  uint32_t
+      scratch_tiles;  // of the largest window; of the launch where other launches need its sums
+  float* scratch;     // kRing * scratch_tiles * kAdafactorTileBytes, or scratch_tiles of them
+  uint32_t slots;     // gradients of so many tiles are held by a block
   static constexpr uint32_t kRing = kAdafactorWindows;
 
-  __device__ bool does(Stage stage) const { return (stages & stage) != 0; }
-  /// Tiles of a window whose gradients are held.
-  __device__ uint32_t held() const { return gridDim.x * slots / 2; }
+  /// kStages: `stages` if they are known when compiling, else 0, and kApply is none of them.
+  template <uint32_t kStages>
+  __device__ bool does(Stage stage) const {
+    return ((kStages != 0 ? kStages : stages & ~kApply) & stage) != 0;
+  }
+  /// Tiles of a window whose gradients are held: half of the slots' until the update, which comes after the
+  /// next window's sums.
+  __device__ uint32_t held() const { return gridDim.x * slots / (stages == kAll ? 2 : 1); }
 };
 
 /// Tiles [begin, end) of a launch.

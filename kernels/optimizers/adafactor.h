@@ -22,7 +22,7 @@ namespace quintet {
 // elements (adafactor.cuh). Sums of a tile take so many bytes of scratch memory.
 inline constexpr int kAdafactorTileLines = 64, kAdafactorTileColumns = 128;
 inline constexpr int64_t kAdafactorTileBytes =
-    4 * (kAdafactorTileLines + kAdafactorTileColumns + 4);
+    4 * (kAdafactorTileLines + kAdafactorTileColumns + 6);
 inline constexpr int64_t kAdafactorWindows = 3;  // that are in work together
 
 constexpr uint32_t adafactor_member_tiles(const AdafactorShape& s) {

@@ -70,13 +70,18 @@ struct GradientSummary {
 };
 
 /// Sums over a sharded array's block, which become those over the array; in device memory. Null where
-/// the array is not sharded.
+/// the block has all of them, and all null where the array is not sharded.
 struct AdafactorSums {
   double *rows = nullptr, *columns = nullptr;  // of squared gradients, as v_row and v_col
-  double* means = nullptr;                     // of v_row, by batch
-  double *param = nullptr, *update = nullptr;  // squares, by batch
+  /// Where one of those two is null and the array is factored: of squared gradients over the moments of
+  /// the one that is null, as the other.
+  double* weighted = nullptr;
+  double* means = nullptr;   // of v_row, by batch, unless `rows` stands alone
+  double* param = nullptr;   // squares, by batch
+  double* update = nullptr;  // likewise, unless there is `weighted`
 };
-/// The sums that ranks exchange between two phases of an update.
+/// The sums that ranks exchange between two phases of an update. Those of arrays that have not both
+/// `rows` and `columns` all belong to the first exchange.
 enum class AdafactorExchange { moments, means, squares };
 using ExchangeSums = std::function<void(AdafactorExchange)>;
 

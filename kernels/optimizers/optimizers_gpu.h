@@ -47,7 +47,8 @@ void decide_update_gpu(const double* squares, double max_norm, const UpdateContr
 
 /// One Adafactor update of all arrays, moments included, as AdafactorParam::update on the CPU.
 /// `exchange` is called three times if an array is sharded, else never: it queues, on the stream, what
-/// makes a block's sums in AdafactorSums those of the global arrays. Means follow moments, squares means.
+/// makes a block's sums in AdafactorSums those of the global arrays; means and squares where an array is
+/// sharded along rows and columns, else nothing is left to do the last two times.
 void update_adafactor_gpu(std::span<const AdafactorGpuArray> arrays, const AdafactorStep& step,
                           const UpdateControl* control, const ExchangeSums& exchange,
                           Stream stream);

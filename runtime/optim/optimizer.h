@@ -85,9 +85,10 @@ struct UpdateArgs {
   /// Nobody has written the parameters since this optimizer's last update (Parameters::writes): what it has kept of
   /// them still holds.
   bool params_unwritten = false;
+  bool simulates_gpu = false;  // simulate_sums: those of an update on a GPU
 };
 
-/// Bytes on a GPU that StateArrays are not, but for those of sums that ranks exchange.
+/// Bytes on a GPU that StateArrays are not.
 struct UpdateMemory {
   int64_t kept = 0;     // from init on
   int64_t scratch = 0;  // during an update

@@ -42,28 +42,37 @@ void DeviceBucket::add(double** place, int64_t count, const MeshAxes& axes) {
   found->places.push_back({place, count});
 }
 
+int64_t DeviceBucket::Group::count() const {
+  int64_t count = 0;
+  for (const Place& place : places) count += place.count;
+  return count;
+}
+
+int64_t DeviceBucket::bytes() const {
+  int64_t bytes = 0;
+  for (const Group& group : groups_) bytes += group.count() * size_of(DType::f64);
+  return bytes;
+}
+
 void DeviceBucket::allocate(Device& device) {
-  int64_t all = 0;
-  for (const Group& group : groups_)
-    for (const Place& place : group.places) all += place.count;
-  if (all == 0) return;
-  buffer_ = device.memory().allocate(all * size_of(DType::f64));
+  if (bytes() == 0) return;
+  buffer_ = device.memory().allocate(bytes());
   auto* at = reinterpret_cast<double*>(buffer_.get());
   for (Group& group : groups_) {
-    double* const begin = at;
+    group.values = at;
     for (const Place& place : group.places) {
       *place.pointer = at;
       at += place.count;
     }
-    group.values = {begin, at};
   }
 }
 
 void DeviceBucket::sum(Reducer* reducer) const {
   for (const Group& group : groups_) {
-    if (group.axes.empty() || group.values.empty()) continue;
-    QT_ASSERT(reducer != nullptr);
-    reducer->sum_on_device(group.values, group.axes);
+    const auto count = static_cast<size_t>(group.count());
+    if (group.axes.empty() || count == 0) continue;
+    QT_ASSERT(reducer != nullptr && (group.values != nullptr || reducer->is_abstract()));
+    reducer->sum_on_device({group.values, count}, group.axes);
   }
 }
 

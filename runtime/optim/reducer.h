@@ -52,9 +52,12 @@ class DeviceBucket {
   /// `*place` will point to `count` numbers, side by side with those of the same axes; it must stay
   /// until allocate().
   void add(double** place, int64_t count, const MeshAxes& axes);
+  /// That all of them take.
+  int64_t bytes() const;
   /// Gives all of them their memory, which is the bucket's.
   void allocate(Device& device);
-  /// A collective for each set of axes. Throws Bug if something is sharded and there is no reducer.
+  /// A collective for each set of axes. Throws Bug if something is sharded and there is no reducer. Without
+  /// memory it only counts, for a reducer that is abstract.
   void sum(Reducer* reducer) const;
 
  private:
@@ -65,7 +68,8 @@ class DeviceBucket {
   struct Group {
     MeshAxes axes;
     std::vector<Place> places;
-    std::span<double> values{};
+    double* values = nullptr;
+    int64_t count() const;
   };
   std::vector<Group> groups_;
   Buffer buffer_;

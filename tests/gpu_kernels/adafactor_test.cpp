@@ -7,6 +7,7 @@
 #include <span>
 
 #include "kernels/optimizers/adafactor.h"
+#include "runtime/abstract/abstract_device.h"
 #include "tests/gpu_kernels/on_device.h"
 
 namespace quintet::testing {
@@ -30,18 +31,31 @@ class AlikeRanks final : public Reducer {
   }
   void max(std::span<double>, const MeshAxes&) override {}
   void sum_on_device(std::span<double> values, const MeshAxes& axes) override {
+    exchanged.emplace_back(values.size(), axes);
+    if (abstract) return;
+    on_device.push_back(values);
     std::vector<double> host(values.size());
     Device& device = Device::current();
     device.copy_out(host.data(), values.data(), static_cast<int64_t>(values.size_bytes()));
     for (double value : host) largest = std::max(largest, std::abs(value));
     sum(host, axes);
-    if (spoils_squares && axes.size() == 2) std::fill(host.begin(), host.end(), 1e30);
     device.copy_in(values.data(), host.data(), static_cast<int64_t>(values.size_bytes()));
   }
   bool counts(const MeshAxes&, const MeshAxes&) const override { return true; }
+  bool is_abstract() const override { return abstract; }
+  /// All that it has summed on the device.
+  void spoil() {
+    for (const std::span<double> values : on_device) {
+      const std::vector<double> host(values.size(), 1e30);
+      Device::current().copy_in(values.data(), host.data(),
+                                static_cast<int64_t>(values.size_bytes()));
+    }
+  }
+  bool abstract = false;
   int sums = 0;
-  double largest = 0;           // of a rank's
-  bool spoils_squares = false;  // as it leaves them on the device
+  double largest = 0;                                  // of a rank's
+  std::vector<std::pair<size_t, MeshAxes>> exchanged;  // numbers on the device, axes
+  std::vector<std::span<double>> on_device;
 };
 
 size_t elements(const Sizes& sizes) {
@@ -91,7 +105,6 @@ class Pair {
     args.reducer = &ranks_of_device_;
     args.params_unwritten = params_unwritten;
     on_device_->update(args, slots(true));
-    EXPECT_EQ(ranks_of_device_.sums, ranks_of_cpu_.sums);
   }
   /// One whose gradients are not finite.
   void skipped_step(int64_t number) {
@@ -112,6 +125,8 @@ class Pair {
   }
   bool params_unwritten = false;  // as UpdateArgs
   AlikeRanks& ranks() { return ranks_of_device_; }
+  OptimizerPtr on_device() { return on_device_; }
+  std::vector<ParamSlot> slots_on_device() { return slots(true); }
   int sums_over_ranks() const { return ranks_of_device_.sums; }
   /// ParamSlot::not_finite, the same on both.
   std::vector<int32_t> marks() {
@@ -183,6 +198,21 @@ class Pair {
 
 void no_spoil(size_t, std::vector<float>&) {}
 
+/// Tiles of 64 lines by 128 elements of the arrays of these tests, whose lines are their last axis.
+int64_t tiles_of(const Shape& shape) {
+  const auto up = [](int64_t n, int64_t by) { return (n + by - 1) / by; };
+  if (shape.sizes.size() == 1) return up(up(shape.sizes[0], 1024), 64) * 8;
+  const int64_t columns =
+      shape.axes.back() == "kv" ? shape.sizes[1] * shape.sizes[2] : shape.sizes.back();
+  int64_t batches = 1, members = 1;
+  for (size_t i = 0; i + 1 < shape.sizes.size(); ++i)
+    if (shape.axes[i] == "layers" || shape.axes[i] == shape.axes.back())
+      batches *= shape.sizes[i];
+    else if (shape.axes.back() != "kv" || i == 0)
+      members *= shape.sizes[i];
+  return batches * up(members, 64) * up(columns, 128);
+}
+
 /// Two steps of both.
 void compare(Device& device, const AdafactorOptions& options, const std::vector<Shape>& shapes) {
   for (int shift : {0, 1}) {
@@ -203,6 +233,28 @@ std::vector<Shape> matrices() {
           {{"embed", "mlp"}, {3, 1}}};
 }
 
+const MeshAxes data{"data"}, model{"model"}, two_axes{"data", "model"}, none;
+
+/// Rows or columns sharded, which lie along lines or across them; larger than two windows; with batches, and
+/// of several axes.
+std::vector<Shape> sharded_one_way() {
+  return {{{"embed", "mlp"}, {130, 300}, {data, none}},
+          {{"embed", "mlp"}, {130, 300}, {none, two_axes}},
+          {{"vocab", "embed"}, {517, 128}, {model, none}},
+          {{"vocab", "embed"}, {517, 128}, {none, data}},
+          {{"embed", "mlp"}, {600, 500}, {data, none}},
+          {{"embed", "mlp"}, {520, 400}, {none, model}},
+          {{"layers", "embed", "mlp"}, {3, 40, 70}, {none, data, none}},
+          {{"layers", "embed", "mlp"}, {3, 40, 70}, {data, none, model}},
+          {{"embed", "layers", "mlp"}, {70, 3, 40}, {none, none, data}},
+          {{"embed", "heads", "kv"}, {66, 5, 16}, {data, none, none}},
+          {{"heads", "kv", "embed"}, {5, 16, 66}, {model, none, none}},
+          {{"embed", "heads", "embed"}, {6, 70, 10}, {none, model, none}},
+          {{"embed", "heads", "embed"}, {6, 70, 10}, {data, none, none}},
+          {{"heads", "relpos_buckets"}, {4, 32}, {model, none}},
+          {{"embed"}, {2500}, {data}}};
+}
+
 TEST_F(AdafactorOnDevice, IsThatOfTheCpu) {
   // Of sm_86 a block holds one tile, and of a window only half of the blocks do.
   on_every_schedule([&] { compare(device(), {}, matrices()); }, {80, 86, 90});
@@ -212,10 +264,13 @@ TEST_F(AdafactorOnDevice, IsThatOfTheCpu) {
 TEST_F(AdafactorOnDevice, DoesNotDependOnTheGrid) {
   std::vector<Shape> shapes = matrices();
   shapes.push_back({{"embed", "mlp"}, {700, 600}});
+  for (const Shape& shape : sharded_one_way()) shapes.push_back(shape);
+  AdafactorOptions options;
+  options.logical_factor_rules = standard_logical_factor_rules();
   std::vector<std::vector<float>> of_first;
   for (const int sm : {90, 86, 80}) {
     emulated::simt::emulator::set_sm(sm);
-    Pair pair(device(), {}, shapes, 0);
+    Pair pair(device(), options, shapes, 0);
     for (int64_t step = 0; step < 2; ++step) pair.step(step, no_spoil);
     if (of_first.empty()) of_first = pair.results();
     EXPECT_TRUE(pair.results() == of_first) << "sm_" << sm;
@@ -279,10 +334,9 @@ TEST_F(AdafactorOnDevice, FactorsByLogicalAxes) {
 TEST_F(AdafactorOnDevice, ExchangesTheSumsOfShardedArrays) {
   AdafactorOptions options;
   options.logical_factor_rules = standard_logical_factor_rules();
-  const MeshAxes data{"data"}, model{"model"}, both{"data", "model"}, none;
   const std::vector<Shape> shapes{{{"embed", "mlp"}, {130, 300}, {data, model}},
                                   {{"vocab", "embed"}, {150, 140}, {model, data}},
-                                  {{"embed", "joined_kv"}, {128, 128}, {none, both}},
+                                  {{"embed", "joined_kv"}, {128, 128}, {none, two_axes}},
                                   {{"embed", "mlp"}, {130, 140}},
                                   {{"heads", "relpos_buckets"}, {4, 32}, {model, none}},
                                   {{"embed"}, {77}, {data}},
@@ -295,14 +349,53 @@ TEST_F(AdafactorOnDevice, ExchangesTheSumsOfShardedArrays) {
   compare(device(), options, shapes);
   Pair pair(device(), options, shapes, 0);
   pair.step(0, no_spoil);
-  EXPECT_EQ(pair.sums_over_ranks(), 8);  // three exchanges, of two to four sets of axes
+  EXPECT_EQ(pair.sums_over_ranks(), 6);  // three exchanges, of one to three sets of axes
+}
+
+// The squares of the update follow from the one moment that the block has and sums along the other one.
+TEST_F(AdafactorOnDevice, ExchangesOnceWhatIsShardedAlongRowsOrColumns) {
+  AdafactorOptions options;
+  options.logical_factor_rules = standard_logical_factor_rules();
+  compare(device(), options, sharded_one_way());
+  options.clipping_threshold = 0.3;  // of all of them
+  on_every_schedule([&] { compare(device(), options, sharded_one_way()); }, {90});
+  options.clipping_threshold.reset();
+  options.beta1 = 0.9;
+  compare(device(), options, sharded_one_way());
+  Pair pair(device(), options, sharded_one_way(), 0);
+  pair.step(0, no_spoil);
+  EXPECT_EQ(pair.sums_over_ranks(), 3);  // data, model, and both
+}
+
+// In number and size, and the memory that they and the squares of parameters take.
+TEST_F(AdafactorOnDevice, ExchangesWhatAPlanCounts) {
+  AdafactorOptions options;
+  options.logical_factor_rules = standard_logical_factor_rules();
+  std::vector<Shape> shapes = sharded_one_way();
+  shapes.push_back({{"embed", "mlp"}, {130, 300}, {data, model}});
+  Pair pair(device(), options, shapes, 0);
+  pair.step(0, no_spoil);
+  const std::vector<ParamSlot> slots = pair.slots_on_device();
+  AbstractDevice abstract;
+  const Device::Use use_abstract(abstract);
+  const OptimizerPtr planned = adafactor(options);
+  planned->init(slots);
+  AlikeRanks ranks;
+  ranks.abstract = true;
+  planned->simulate_sums({.reducer = &ranks, .simulates_gpu = true}, slots);
+  EXPECT_EQ(ranks.exchanged, pair.ranks().exchanged);
+  int64_t bytes = 0;
+  for (const auto& [numbers, axes] : ranks.exchanged) bytes += static_cast<int64_t>(8 * numbers);
+  for (const Shape& shape : shapes)  // a square a tile; each has one matrix a batch
+    bytes += 4 * tiles_of(shape);
+  EXPECT_EQ(planned->update_memory(132).kept, bytes);
+  EXPECT_EQ(pair.on_device()->update_memory(132).kept, bytes);
 }
 
 TEST_F(AdafactorOnDevice, ExchangesTheSumsOfMoreArraysThanALaunchHolds) {
-  const MeshAxes data{"data"}, model{"model"}, none;
   std::vector<Shape> shapes(120, {{"heads", "relpos_buckets"}, {4, 32}, {model, none}});
   for (size_t i = 0; i < shapes.size(); i += 24)
-    shapes[i] = {{"embed", "mlp"}, {130, 140}, {data, model}};
+    shapes[i] = {{"embed", "mlp"}, {130, 140}, {data, i % 48 == 0 ? model : none}};
   Pair pair(device(), {}, shapes, 0);
   pair.step(0, no_spoil);
   pair.expect_equal();
@@ -311,11 +404,16 @@ TEST_F(AdafactorOnDevice, ExchangesTheSumsOfMoreArraysThanALaunchHolds) {
 // Else what a rank has not written, whatever was in its memory, would double with each update.
 TEST_F(AdafactorOnDevice, ExchangesNoSumsThatNobodyWrote) {
   AdafactorOptions options;
+  options.logical_factor_rules = standard_logical_factor_rules();
   options.clipping_threshold.reset();
   options.multiply_by_parameter_scale = false;
-  Pair pair(device(), options, {{{"embed", "mlp"}, {130, 140}, {{"data"}, {"model"}}}}, 0);
-  pair.ranks().spoils_squares = true;  // which no option needs
-  for (int64_t step = 0; step < 2; ++step) pair.step(step, no_spoil);
+  std::vector<Shape> shapes = sharded_one_way();
+  shapes.push_back({{"embed", "mlp"}, {130, 140}, {data, model}});
+  Pair pair(device(), options, shapes, 0);
+  for (int64_t step = 0; step < 2; ++step) {
+    pair.step(step, no_spoil);
+    pair.ranks().spoil();
+  }
   pair.expect_equal();
   EXPECT_LT(pair.ranks().largest, 1e30);
 }
@@ -356,12 +454,12 @@ TEST_F(AdafactorOnDevice, MarksWhatAnUpdateLeavesNotFinite) {
 TEST_F(AdafactorOnDevice, KeepsTheSquaresOfParameters) {
   AdafactorOptions options;
   options.weight_decay_rate = 0.01;
-  const std::vector<Shape> shapes{
-      {{"embed", "mlp"}, {130, 300}},
-      {{"embed", "mlp"}, {2000, 128}},                        // larger than two windows
-      {{"embed", "mlp"}, {130, 140}, {{"data"}, {"model"}}},  // of which none are kept
-      {{"heads", "relpos_buckets"}, {4, 32}},
-      {{"embed"}, {2500}}};
+  const std::vector<Shape> shapes{{{"embed", "mlp"}, {130, 300}},
+                                  {{"embed", "mlp"}, {2000, 128}},  // larger than two windows
+                                  {{"embed", "mlp"}, {130, 140}, {data, model}},
+                                  {{"embed", "mlp"}, {600, 500}, {data, none}},
+                                  {{"heads", "relpos_buckets"}, {4, 32}},
+                                  {{"embed"}, {2500}}};
   for (const bool clips : {true, false}) {
     if (!clips) options.clipping_threshold.reset();
     const auto results = [&](bool keeps) {
@@ -386,9 +484,12 @@ TEST_F(AdafactorOnDevice, KeepsTheSquaresOfParameters) {
 
 // By a caller that does not say so: what an update has kept is used, and seen to be wrong.
 TEST_F(AdafactorOnDevice, RefusesParametersThatOthersHaveWritten) {
-  for (const size_t i : {0, 4}) {
-    Pair pair(device(), {}, matrices(),
-              i == 0 ? 1 : 0);  // of elements that are no multiple of 4, too
+  const std::vector<Shape> sharded{{{"embed", "mlp"}, {130, 140}, {data, model}},
+                                   {{"embed", "mlp"}, {130, 140}, {data, none}}};
+  for (const auto& [shapes, i] :
+       {std::pair{matrices(), size_t{0}}, {matrices(), 4}, {sharded, 0}, {sharded, 1}}) {
+    // Of elements that are no multiple of 4, too.
+    Pair pair(device(), {}, shapes, i == 0 ? 1 : 0);
     pair.step(0, no_spoil);
     pair.double_param(i);
     pair.params_unwritten = true;
@@ -405,10 +506,10 @@ TEST(AdafactorScratch, IsOfThreeWindowsOrOfAllTiles) {
   const AdafactorShape large = adafactor_shape(
       std::vector<MomentAxisSize>{{MomentAxis::row, 1000}, {MomentAxis::column, 4096}});
   const std::vector<AdafactorShape> both{small, large}, three{small, small, small};
-  EXPECT_EQ(adafactor_scratch_bytes(both, true, 396), 514 * 784);
-  EXPECT_EQ(adafactor_scratch_bytes(both, false, 396), 3 * 512 * 784);
-  EXPECT_EQ(adafactor_scratch_bytes(three, false, 396), 3 * 6 * 784);
-  EXPECT_EQ(adafactor_scratch_bytes(three, false, 4), 3 * 4 * 784);
+  EXPECT_EQ(adafactor_scratch_bytes(both, true, 396), 514 * 792);
+  EXPECT_EQ(adafactor_scratch_bytes(both, false, 396), 3 * 512 * 792);
+  EXPECT_EQ(adafactor_scratch_bytes(three, false, 396), 3 * 6 * 792);
+  EXPECT_EQ(adafactor_scratch_bytes(three, false, 4), 3 * 4 * 792);
   EXPECT_EQ(adafactor_scratch_bytes({}, false, 396), 0);
 }
 

@@ -60,7 +60,8 @@ class AdafactorParam {
   }
   void apply(const AdafactorOptions& options, const StepNumbers& numbers, const ParamSlot& slot);
   bool sharded() const { return !axes_.empty(); }
-  /// Places on a GPU for what the three buckets of sums hold of this parameter.
+  /// Places on a GPU for what the three buckets of sums hold of this parameter. All are in the first unless
+  /// rows and columns are sharded (AdafactorExchange).
   void place_sums(DeviceBucket& moments, DeviceBucket& means, DeviceBucket& squares);
 
   void list_state(const ParamSlot& slot, std::vector<StateArray>& arrays) const;
@@ -70,7 +71,7 @@ class AdafactorParam {
   AdafactorShape gpu_shape(const ParamSlot& slot) const;
   /// Tiles whose squares of the parameter an update on a GPU keeps for the next one.
   int64_t cached_tiles(const ParamSlot& slot) const {
-    return scaled_by_param_ && !sharded() ? adafactor_tiles(gpu_shape(slot)) : 0;
+    return scaled_by_param_ ? adafactor_tiles(gpu_shape(slot)) : 0;
   }
   void place_cached(float* squares) { cached_squares_ = squares; }
 
@@ -290,13 +291,17 @@ void AdafactorParam::add_sums(Bucket& bucket) {
 
 void AdafactorParam::place_sums(DeviceBucket& moments, DeviceBucket& means, DeviceBucket& squares) {
   if (!sharded()) return;
-  if (factoring_.factored) {
-    moments.add(&sums_on_gpu_.rows, v_row_.view.elements(), column_axes_);
-    moments.add(&sums_on_gpu_.columns, v_col_.view.elements(), row_axes_);
-    means.add(&sums_on_gpu_.means, layout_.batches, row_axes_);
-  }
-  squares.add(&sums_on_gpu_.param, layout_.batches, axes_);
-  squares.add(&sums_on_gpu_.update, layout_.batches, axes_);
+  const bool rows = !row_axes_.empty(), columns = !column_axes_.empty(), both = rows && columns;
+  const auto add_moment = [&](double** sums, const StateBuffer& state, const MeshAxes& axes) {
+    moments.add(sums, state.view.elements(), axes);
+    if (!both) moments.add(&sums_on_gpu_.weighted, state.view.elements(), axes);
+  };
+  if (columns) add_moment(&sums_on_gpu_.rows, v_row_, column_axes_);
+  if (rows) add_moment(&sums_on_gpu_.columns, v_col_, row_axes_);
+  if (rows) (both ? means : moments).add(&sums_on_gpu_.means, layout_.batches, row_axes_);
+  DeviceBucket& last = both ? squares : moments;
+  last.add(&sums_on_gpu_.param, layout_.batches, axes_);
+  if (both || !factoring_.factored) last.add(&sums_on_gpu_.update, layout_.batches, axes_);
 }
 
 void AdafactorParam::take_moments(const AdafactorOptions& options, const StepNumbers& numbers,
@@ -391,10 +396,10 @@ class Adafactor final : public Optimizer {
     params_.clear();
     slots_.assign(params.begin(), params.end());
     for (const ParamSlot& slot : params) params_.emplace_back(options_, slot);
-    if (Device::current().is_cpu() || !Device::current().memory_is_real()) return;
-    const MemoryScope scope(MemoryKind::kOptimizer);
     moments_ = means_ = squares_ = {};
     for (AdafactorParam& param : params_) param.place_sums(moments_, means_, squares_);
+    if (Device::current().is_cpu() || !Device::current().memory_is_real()) return;
+    const MemoryScope scope(MemoryKind::kOptimizer);
     for (DeviceBucket* bucket : {&moments_, &means_, &squares_})
       bucket->allocate(Device::current());
     cached_squares_ = Device::current().memory().allocate(cached_bytes());
@@ -409,8 +414,9 @@ class Adafactor final : public Optimizer {
     for (size_t i = 0; i < params_.size(); ++i)
       (params_[i].sharded() ? sharded : others).push_back(params_[i].gpu_shape(slots_[i]));
     const int64_t window = 3 * multiprocessors;
-    return {cached_bytes(), std::max(adafactor_scratch_bytes(sharded, true, window),
-                                     adafactor_scratch_bytes(others, false, window))};
+    const int64_t exchanged = moments_.bytes() + means_.bytes() + squares_.bytes();
+    return {cached_bytes() + exchanged, std::max(adafactor_scratch_bytes(sharded, true, window),
+                                                 adafactor_scratch_bytes(others, false, window))};
   }
   std::vector<StateArray> state() override {
     std::vector<StateArray> arrays;
@@ -419,6 +425,10 @@ class Adafactor final : public Optimizer {
   }
   void simulate_sums(const UpdateArgs& args, std::span<const ParamSlot> params) override {
     clip_.simulate(args, params, options_.global_norm_clip_threshold.value_or(0.0));
+    if (args.simulates_gpu) {
+      for (const DeviceBucket* bucket : {&moments_, &means_, &squares_}) bucket->sum(args.reducer);
+      return;
+    }
     for (const auto add :
          {&AdafactorParam::add_sums, &AdafactorParam::add_means, &AdafactorParam::add_squares}) {
       Bucket bucket;
@@ -517,9 +527,10 @@ class Adafactor final : public Optimizer {
 
   AdafactorOptions options_;
   std::vector<AdafactorParam> params_;
-  std::vector<ParamSlot> slots_;            // names and axes
-  DeviceBucket moments_, means_, squares_;  // on a GPU, of sharded parameters
-  Buffer cached_squares_;                   // of parameters, by tile; not of a checkpoint
+  std::vector<ParamSlot> slots_;  // names and axes
+  DeviceBucket moments_, means_,
+      squares_;            // on a GPU, of sharded parameters; on a CPU nothing is allocated
+  Buffer cached_squares_;  // of parameters, by tile; not of a checkpoint
   DeviceClip clip_;
 };
 
