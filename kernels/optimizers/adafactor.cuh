@@ -339,4 +339,81 @@ QT_DEVICE void add_square(float& sum, float x) { sum = __fmaf_rn(x, x, sum); }
 /// max(a, b) that is NaN if b is.
 QT_DEVICE float nan_max(float a, float b) { return b != b || b > a ? b : a; }
 
+constexpr int kTileFloats = kTileLines * kTileColumns;
+constexpr size_t kSlotBytes = kTileFloats * sizeof(float);
+static_assert(kWarpLines * kBlockThreads * kUnit == kTileFloats);  // Unit::place of a tile
+constexpr uint32_t kMostSlots = 3;
+
+/// No place in a block's shared memory.
+constexpr int kNotHeld = -1;
+
+/// What the phases of a tile know of the launch and of the tile's window. kStages: of adafactor_kernel.
+template <uint32_t kStages>
+struct Work {
+  const Numbers& numbers;
+  const Pipeline& pipeline;
+  Sums sums;
+  uint32_t begin, held_before;  // of the window
+
+  __device__ const AdafactorStep& step() const { return numbers.step; }
+  __device__ bool does(Stage stage) const { return pipeline.template does<kStages>(stage); }
+  /// Null what no array of the launch has.
+  __device__ AdafactorSums of_ranks(const Tile& tile) const {
+    if (kStages == kAll) return {};
+    AdafactorSums sums = tile.e.a.sums;
+    if (kStages == 0) sums.weighted = nullptr;
+    return sums;
+  }
+  /// Its gradients' slot in this block's shared memory, or kNotHeld.
+  __device__ int slot(const Tile& tile) const {
+    if (tile.index >= pipeline.held()) return kNotHeld;
+    return static_cast<int>((held_before + tile.index) / gridDim.x % pipeline.slots);
+  }
+};
+
+/// A tile's scaled gradients, held by the block or read from memory.
+template <bool kVector>
+struct Gradients {
+  const void* const from;
+  const bool is_bf16;
+  const float scale;
+  const bool held;
+  simt::Shared<float> slot{};
+
+  /// held_slot: Work::slot, or kNotHeld before they are held.
+  template <uint32_t kStages>
+  __device__ Gradients(const Entry& e, const Work<kStages>& work, int held_slot)
+      : from(e.a.gradient.pointer),
+        is_bf16(e.a.gradient.is_bf16),
+        scale(work.numbers.gradient_scale()),
+        held(held_slot != kNotHeld) {
+    if (held) slot = place(held_slot);
+  }
+  static __device__ simt::Shared<float> place(int slot) {
+    return simt::shared<float>(kHeldAt + static_cast<size_t>(slot) * kSlotBytes, kTileFloats);
+  }
+  __device__ void load(const Unit<kVector>& unit, Words& words) const {
+    if (!held) load_unit(from, is_bf16, unit, words);
+  }
+  __device__ void scaled(const Unit<kVector>& unit, const Words& words, float (&g)[kUnit]) const {
+    if (held) {
+      uint32_t bits[kUnit];
+      load_words(slot + unit.place * kUnit, bits);
+      return unpack_words<float>(bits, g);
+    }
+    unpack(words, is_bf16, g);
+#pragma unroll
+    for (int k = 0; k < kUnit; ++k) g[k] *= scale;
+  }
+};
+
+/// To be found by Gradients in a later phase.
+template <bool kVector>
+__device__ void hold_unit(const simt::Shared<float>& slot, const Unit<kVector>& unit,
+                          const float (&g)[kUnit]) {
+  uint32_t bits[kUnit];
+  pack_words<float>(g, bits);
+  store_words(slot + unit.place * kUnit, bits);
+}
+
 }  // namespace quintet::QT_GPU::adafactor
