@@ -437,64 +437,170 @@ TEST_F(Fp8, WeightsOfAllLayersAreCastInOneLaunch) {
   Device::use(device());
 }
 
-/// A run of updates by `update`, which takes the state where it is.
-template <class Update>
-void follow_recorded(Device& on, const HostArrays& recorded, const std::string& name,
-                     int64_t length, double margin, const Update& update) {
-  const HostArray& amax = recorded.at("amax");
-  const auto scale = recorded.at(name + "/scale").as<float>(),
-             history = recorded.at(name + "/history").as<float>();
+/// A layer's scales and history under delayed scaling, as Fp8State has them.
+struct Delayed {
+  Device& on;
+  int64_t length;
+  double margin = 0;
+  bool most_recent = false;
   Fp8Scaling s = scaling_of({1, 1, 1}, {});
-  Numbers places(static_cast<size_t>(kFp8Operands * length));
+  Numbers history = Numbers(static_cast<size_t>(kFp8Operands * length));
+
+  Numbers table() const {
+    Numbers numbers(kFp8ScalingFloats);
+    std::memcpy(numbers.data(), &s, sizeof s);
+    return numbers;
+  }
+  void take(const Numbers& numbers) { std::memcpy(&s, numbers.data(), sizeof s); }
+  /// The end of a step whose largest magnitudes are s.amax.
+  void update(bool skips = false) {
+    const OnDevice<float> scaling(on, table()), places(on, history);
+    Fp8Update u{.scalings = reinterpret_cast<Fp8Scaling*>(scaling.data()),
+                .history = places.data(),
+                .count = 1,
+                .length = length,
+                .most_recent = most_recent};
+    for (int i = 0; i < kFp8Operands; ++i)
+      u.scaled_max[i] =
+          (i == kFp8Gradient ? 57344.0f : 448.0f) * static_cast<float>(std::pow(2, -margin));
+    const std::vector<int32_t> numbers{std::bit_cast<int32_t>(1.0f), skips ? 1 : 0};
+    const OnDevice<int32_t> given(on, numbers);
+    const auto* control = reinterpret_cast<const UpdateControl*>(given.data());
+    on.is_cpu() ? update_fp8_scaling_cpu(u, control)
+                : on.kernels().update_fp8_scaling(u, control, on.stream());
+    take(scaling.back());
+    history = places.back();
+  }
+};
+
+/// Number `step` of an array [steps, ...].
+std::span<const float> of_step(const HostArray& array, int64_t step) {
+  const size_t size = array.as<float>().size() / static_cast<size_t>(array.shape[0]);
+  return array.as<float>().subspan(static_cast<size_t>(step) * size, size);
+}
+
+/// Updates of the recipe <amax_compute_algo>_<amax_history_len>_<margin>.
+void follow_recorded(Device& on, const HostArrays& recorded, const std::string& name) {
+  const HostArray &amax = recorded.at("amax"), &scale = recorded.at(name + "/scale"),
+                  &history = recorded.at(name + "/history");
+  Delayed layer{.on = on,
+                .length = history.shape[2],
+                .margin = std::stod(name.substr(name.rfind('_') + 1)),
+                .most_recent = name.starts_with("most_recent")};
   for (int64_t step = 0; step < amax.shape[0]; ++step) {
     for (const bool skips : {true, false}) {  // a skipped step leaves no trace
-      for (int i = 0; i < kFp8Operands; ++i)
-        s.amax[i] = skips ? 1e30f : amax.as<float>()[static_cast<size_t>(step * kFp8Operands + i)];
-      Numbers table(kFp8ScalingFloats);
-      std::memcpy(table.data(), &s, sizeof s);
-      const OnDevice<float> scaling(on, table), on_device(on, places);
-      Fp8Update u{.scalings = reinterpret_cast<Fp8Scaling*>(scaling.data()),
-                  .history = on_device.data(),
-                  .count = 1,
-                  .length = length,
-                  .most_recent = name.starts_with("most_recent")};
-      for (int i = 0; i < kFp8Operands; ++i)
-        u.scaled_max[i] =
-            (i == kFp8Gradient ? 57344.0f : 448.0f) * static_cast<float>(std::pow(2, -margin));
-      const std::vector<int32_t> control{std::bit_cast<int32_t>(1.0f), skips ? 1 : 0};
-      const OnDevice<int32_t> given(on, control);
-      update(u, reinterpret_cast<const UpdateControl*>(given.data()));
-      table = scaling.back();
-      places = on_device.back();
-      std::memcpy(&s, table.data(), sizeof s);
+      for (size_t i = 0; i < kFp8Operands; ++i)
+        layer.s.amax[i] = skips ? 1e30f : of_step(amax, step)[i];
+      layer.update(skips);
     }
-    for (int i = 0; i < kFp8Operands; ++i) {
-      EXPECT_EQ(s.scale[i], scale[static_cast<size_t>(step * kFp8Operands + i)])
-          << name << ", step " << step;
-      EXPECT_EQ(s.scale_inv[i].value, 1 / s.scale[i]);
-      EXPECT_EQ(s.amax[i], 0);
+    for (size_t i = 0; i < kFp8Operands; ++i) {
+      EXPECT_EQ(layer.s.scale[i], of_step(scale, step)[i]) << name << ", step " << step;
+      EXPECT_EQ(layer.s.scale_inv[i].value, 1 / layer.s.scale[i]);
+      EXPECT_EQ(layer.s.amax[i], 0);
     }
-    const auto now = history.subspan(static_cast<size_t>(step) * places.size(), places.size());
-    for (size_t i = 0; i < places.size(); ++i)
-      ASSERT_TRUE(places[i] == now[i] || (std::isnan(places[i]) && std::isnan(now[i])))
+    const auto now = of_step(history, step);
+    ASSERT_EQ(layer.history.size(), now.size());
+    for (size_t i = 0; i < now.size(); ++i)
+      ASSERT_TRUE(layer.history[i] == now[i] ||
+                  (std::isnan(layer.history[i]) && std::isnan(now[i])))
           << name << ", step " << step << ", " << i;
   }
 }
 
 TEST_F(Fp8, ScalesFollowTheirHistoryAsRecorded) {
-  const HostArrays recorded = read_safetensors(fixture_root() / "fp8/scaling.safetensors");
-  const std::tuple<const char*, int64_t, double> cases[] = {{"max_4_0", 4, 0},
-                                                            {"max_1_0", 1, 0},
-                                                            {"max_300_2", 300, 2},
-                                                            {"most_recent_4_0", 4, 0},
-                                                            {"most_recent_1_1", 1, 1}};
-  for (const auto& [name, length, margin] : cases) {
-    follow_recorded(Device::cpu(), recorded, name, length, margin, update_fp8_scaling_cpu);
-    follow_recorded(device(), recorded, name, length, margin,
-                    [](const Fp8Update& u, const UpdateControl* control) {
-                      device().kernels().update_fp8_scaling(u, control, device().stream());
-                    });
+  for (const char* file : {"fp8/scaling.safetensors", "fp8/transformer_engine.safetensors"}) {
+    SCOPED_TRACE(file);
+    const HostArrays recorded = read_safetensors(fixture_root() / file);
+    int recipes = 0;
+    for (const auto& [name, array] : recorded) {
+      if (!name.ends_with("/scale")) continue;
+      ++recipes;
+      follow_recorded(Device::cpu(), recorded, name.substr(0, name.rfind('/')));
+      follow_recorded(device(), recorded, name.substr(0, name.rfind('/')));
+    }
+    EXPECT_GT(recipes, 0);
   }
+}
+
+/// By the scales after the step before, those of recipe max_4_0.
+TEST_F(Fp8, CastsAreTransformerEngines) {
+  const HostArrays recorded =
+      read_safetensors(fixture_root() / "fp8/transformer_engine.safetensors");
+  const HostArray &x = recorded.at("x"), &scales = recorded.at("max_4_0/scale");
+  const auto bytes = recorded.at("bytes").as<uint8_t>();
+  const size_t size = static_cast<size_t>(x.shape[2]);
+  size_t at = 0;
+  for (int64_t step = 0; step < x.shape[0]; ++step)
+    for (size_t operand = 0; operand < kFp8Operands; ++operand)
+      for (size_t i = 0; i < size; ++i, ++at) {
+        const float scale = step == 0 ? 1 : of_step(scales, step - 1)[operand];
+        EXPECT_EQ(narrowed(of_step(x, step)[operand * size + i] * scale,
+                           operand == kFp8Gradient ? Float8::e5m2 : Float8::e4m3),
+                  bytes[at])
+            << step << " " << operand << " " << i;
+      }
+}
+
+/// Products, scales and history of a layer, step by step. flax divides by the scale's inverse, and moves a history down and
+/// takes the scale from it when the next step begins; Transformer Engine and we when a step ends.
+void follow_flax(Device& on, const HostArrays& recorded, double tolerance) {
+  const HostArray &x = recorded.at("x"), &dy = recorded.at("dy"), &history = recorded.at("history");
+  const int64_t rows = x.shape[1], k = x.shape[2], n = dy.shape[2];
+  const double of_scales = recorded.at("tolerance").as<float>()[0];
+  const auto given = [&](const char* name, int64_t step) {
+    const auto numbers = of_step(recorded.at(name), step);
+    return OnDevice<float>(on, Numbers(numbers.begin(), numbers.end()));
+  };
+  const auto expect_equal = [&](const OnDevice<float>& got, const char* name, int64_t step) {
+    const auto want = of_step(recorded.at(name), step);
+    const Numbers numbers(want.begin(), want.end());
+    expect_near(got.back(), numbers, tolerance, size_of_terms(numbers),
+                fmt::format("{} of step {}", name, step));
+  };
+  const View none = View::none();
+  Delayed layer{.on = on, .length = history.shape[2]};
+  for (int64_t step = 0; step < x.shape[0]; ++step) {
+    for (size_t i = 0; i < kFp8Operands; ++i) {
+      const float want = of_step(recorded.at("scale"), step)[i];
+      EXPECT_NEAR(layer.s.scale_inv[i].value, want, of_scales * want) << step << " " << i;
+    }
+    const auto x_now = given("x", step), w = given("w", step), dy_now = given("dy", step);
+    const OnDevice<float> scaling(on, layer.table()), y(on, Numbers(static_cast<size_t>(rows * n))),
+        dx(on, Numbers(static_cast<size_t>(rows * k))), dw(on, Numbers(static_cast<size_t>(k * n)));
+    std::vector<View> in{x_now.view({rows, k}),
+                         w.view({k, n}),
+                         none,
+                         none,
+                         scaling.view({1, kFp8ScalingFloats}),
+                         none,
+                         none};
+    const Attrs attrs{{"layer", int64_t{0}}, {"gradient_format", int64_t{1}}};
+    const std::vector<View> out{y.view({rows, n}), none, none},
+        gradients{dx.view({rows, k}), dw.view({k, n}), none, none};
+    kernel_of(ops::table::matmul_fp8, on)(in, out, attrs, on.stream());
+    in.insert(in.end(), {dy_now.view({rows, n}), none, none});
+    kernel_of(ops::table::matmul_fp8_grad, on)(in, gradients, attrs, on.stream());
+    expect_equal(y, "y", step);
+    expect_equal(dx, "dx", step);
+    expect_equal(dw, "dw", step);
+    layer.take(scaling.back());
+    layer.update();
+    const auto kept = of_step(history, step);
+    Numbers want(kept.begin(), kept.end());
+    for (auto first = want.begin(); first != want.end(); first += layer.length) {
+      std::rotate(first, first + 1, first + layer.length);
+      *first = 0;
+    }
+    EXPECT_EQ(layer.history, want) << step;
+  }
+}
+
+TEST_F(Fp8, LayersAreThoseOfFlax) {
+  const HostArrays recorded = read_safetensors(fixture_root() / "fp8/flax.safetensors");
+  const auto tolerances = recorded.at("tolerance").as<float>();
+  follow_flax(Device::cpu(), recorded, tolerances[1]);
+  if (!device().multiplies_float8()) return;
+  follow_flax(device(), recorded, tolerances[name().starts_with("emulated") ? 1 : 2]);
 }
 
 TEST_F(Fp8, SizesThatTensorCoresDoNotTakeAreRefused) {
