@@ -63,11 +63,12 @@ AddressSpace& address_space() {
 
 }  // namespace
 
-AbstractDevice::AbstractDevice(bool holds_scratch)
-    : ops_(all_ops().size(),
+AbstractDevice::AbstractDevice(bool is_gpu)
+    : is_gpu_(is_gpu),
+      ops_(all_ops().size(),
            [](Views, Views, const Attrs&, Stream) { Device::current().counters().launch(); }),
       memory_(address_space()) {
-  if (!holds_scratch) return;
+  if (!is_gpu) return;
   for (size_t i = 0; i < ops_.size(); ++i) {
     const Op* op = all_ops()[i];
     if (op == &ops::table::mlp) ops_[i] = op_with_scratch<mlp_scratch>;

@@ -17,10 +17,12 @@ namespace quintet {
 
 class AbstractDevice final : public Device {
  public:
-  /// `holds_scratch`: while ops run that keep a hidden layer on a GPU, so does this.
-  explicit AbstractDevice(bool holds_scratch = false);
+  /// `is_gpu`: it takes a GPU's place, not a CPU's: while ops run that keep a hidden layer on one, so does this, and products that share
+  /// x are batched.
+  explicit AbstractDevice(bool is_gpu = false);
   std::string kind() const override { return "abstract"; }
   bool memory_is_real() const override { return false; }
+  bool supports_nccl() const override { return is_gpu_; }
   std::string description() const override { return "no device: sizes only"; }
   std::span<const Kernel> ops() const override { return ops_; }
   const GpuKernels& kernels() const override;
@@ -34,6 +36,7 @@ class AbstractDevice final : public Device {
   void synchronize() override { counters().wait(); }
 
  private:
+  bool is_gpu_;
   std::vector<Kernel> ops_;
   Memory memory_;
 };

@@ -9,6 +9,7 @@
 #include "runtime/plan/plan_cache.h"
 #include "runtime/profile/profile.h"
 #include "runtime/profile/step_log.h"
+#include "runtime/tensor/batched.h"
 
 namespace quintet {
 namespace {
@@ -56,7 +57,7 @@ std::vector<Buffer> side_by_side(const Op& op, const std::vector<ResultShape>& s
                                  const Tensors& addends) {
   std::vector<Buffer> memory(shapes.size());
   Device& device = Device::current();
-  if (device.is_cpu()) return memory;
+  if (!batches_products(device)) return memory;
   const auto bytes = [&](size_t i) {
     const DType dtype = shapes[i].spec.dtype;
     if (!make[i] ||
@@ -154,9 +155,7 @@ Tensors run_sharded(const Op& op, const Tensors& inputs, std::vector<ResultShape
     return op.phases(operands.all(), attrs, make);
   }
   Tensors outputs, taken(shapes.size());
-  std::vector<Buffer> memory(shapes.size());
-  if (Device::current().memory_is_real())  // a planned mesh is compared with ranks on CPUs
-    memory = side_by_side(op, shapes, plan.results, make, addends);
+  std::vector<Buffer> memory = side_by_side(op, shapes, plan.results, make, addends);
   for (size_t i = 0; i < shapes.size(); ++i) {
     if (const int64_t blocks = plan.blocks[i]; blocks > 0)
       for (size_t d = 0; d < shapes[i].spec.axes.size(); ++d)

@@ -149,18 +149,22 @@ class Backward {
     return of_inputs;
   }
 
-  /// A weight gradient, deferred.
+  /// Weight gradients of one op, deferred.
   struct Task {
-    Tensor parameter;
+    Tensors parameters;
     const Op* op;
     Tensors inputs;
     Attrs attrs;
+    OutputMask make;
   };
   /// Whether it was. What it gathers is gathered now, in the order of other ranks.
   bool defer(Task task) {
-    if (!has_ranks() || !is_leaf(task.parameter)) return false;
+    std::erase_if(task.parameters, [](const Tensor& w) { return w.absent(); });
+    if (!has_ranks() ||
+        !std::ranges::all_of(task.parameters, [this](const Tensor& w) { return is_leaf(w); }))
+      return false;
     gather_operands(task);
-    ++to_come_[task.parameter.id()];
+    for (const Tensor& w : task.parameters) ++to_come_[w.id()];
     tasks_.push_back(std::move(task));
     if (tasks_.size() > kMostDeferred) compute_first();
     return true;
@@ -195,19 +199,21 @@ class Backward {
   }
   static void gather_operands(Task& task) {
     const auto shapes = quintet::bind(task.op->name, task.op->rule, task.inputs, task.attrs);
-    const Plan& plan = planned(*task.op, task.inputs, shapes, task.attrs, {true},
+    const Plan& plan = planned(*task.op, task.inputs, shapes, task.attrs, task.make,
                                *ExecutionContext::current().sharding);
     for (size_t i = 0; i < task.inputs.size(); ++i)
-      if (task.inputs[i].layout() != plan.inputs[i])
+      if (task.inputs[i] && task.inputs[i].layout() != plan.inputs[i])
         task.inputs[i] = resharded_activation(task.inputs[i], plan.inputs[i]);
   }
   void compute_first() {
     const Task task = std::move(tasks_.front());
     tasks_.pop_front();
     const Tape::Recording paused(nullptr);
-    Tensor grad = adding({task.parameter}, *task.op, task.inputs, task.attrs, {})[0];
-    end(task.parameter);
-    add(task.parameter, std::move(grad));
+    Tensors grads = adding(task.parameters, *task.op, task.inputs, task.attrs, task.make);
+    for (size_t i = 0; i < task.parameters.size(); ++i) {
+      end(task.parameters[i]);
+      add(task.parameters[i], std::move(grads[i]));
+    }
   }
 
   Tape& tape_;
@@ -307,11 +313,17 @@ Tensor take_gradient(const Tensor& x) {
   return {};
 }
 
+Tensors parameter_gradients(const Tensors& w, const Op& op, const Tensors& inputs,
+                            const Attrs& attrs, const OutputMask& make) {
+  Backward* const backward = ExecutionContext::current().backward;
+  if (backward != nullptr && backward->defer({w, &op, inputs, attrs, make}))
+    return Tensors(w.size());
+  return gradients(w, op, inputs, attrs, make);
+}
+
 Tensor parameter_gradient(const Tensor& w, const Op& op, const Tensors& inputs,
                           const Attrs& attrs) {
-  Backward* const backward = ExecutionContext::current().backward;
-  if (backward != nullptr && backward->defer({w, &op, inputs, attrs})) return {};
-  return gradients({w}, op, inputs, attrs)[0];
+  return parameter_gradients({w}, op, inputs, attrs, {true})[0];
 }
 
 void overlap_deferred_gradients() {

@@ -97,8 +97,10 @@ Tensors gradients(const Tensors& of, const Op& op, const Tensors& inputs, const 
 /// For gradients: what other nodes have given `x`, in its layout, for an op that makes the sum with its own. Absent:
 /// nothing, or in another layout, which is added later.
 Tensor take_gradient(const Tensor& x);
-/// For gradients: that of parameter `w`, by an op which makes nothing else. No other gradient depends
-/// on it: where an exchange of rows follows backward() defers it until then, and this is absent.
+/// For gradients: those of parameters `w`, some absent, by an op which makes nothing else. No other gradient depends
+/// on them: where a collective follows backward() defers them until then, and these are absent.
+Tensors parameter_gradients(const Tensors& w, const Op& op, const Tensors& inputs,
+                            const Attrs& attrs = {}, const OutputMask& make = {});
 Tensor parameter_gradient(const Tensor& w, const Op& op, const Tensors& inputs,
                           const Attrs& attrs = {});
 /// For who has started a collective and would wait now: computes the deferred weight gradients, if

@@ -5,6 +5,7 @@
 #include "runtime/ops/cost.h"
 #include "runtime/ops/names.h"
 #include "runtime/ops/ops.h"
+#include "runtime/tensor/batched.h"
 
 namespace quintet {
 
@@ -19,13 +20,23 @@ bool shards_experts() {
 
 constexpr size_t kBatched = 3;  // weights of a call, at most
 
-/// How many of `w`, from number `first` on, are one call. A CPU gains nothing, as its cores are busy with each
-/// product; ranks gather and scatter sharded weights one by one, and defer their gradients, which exchanges of
-/// experts' rows hide behind; and a plan is compared with ranks on CPUs.
-size_t batched_from(size_t first, const Tensors& w) {
-  const Device& device = Device::current();
-  if (device.is_cpu() || !device.memory_is_real() || w[first].layout().sharded() ||
-      !is_data_parallel() || shards_experts())
+/// Whether ranks have x by rows alone: all of each.
+bool has_whole_rows(const Tensor& x) {
+  const Sharding* sharding = ExecutionContext::current().sharding;
+  if (sharding == nullptr) return true;
+  const MeshAxes rows = sharding->row_axes();
+  return std::ranges::all_of(x.layout().dims, [&rows](const MeshAxes& axes) {
+    return std::ranges::all_of(axes, [&rows](const std::string& axis) {
+      return std::ranges::find(rows, axis) != rows.end();
+    });
+  });
+}
+
+/// How many of `w`, from number `first` on, are one call. Where ranks exchange experts' rows, they hide that behind
+/// gradients of single weights.
+size_t batched_from(size_t first, const Tensor& x, const Tensors& w) {
+  if (!batches_products(Device::current()) || !is_multiplied_as_placed(w[first].layout()) ||
+      !has_whole_rows(x) || shards_experts())
     return 1;
   size_t end = first + 1;
   while (end < w.size() && end - first < kBatched && w[end].spec() == w[first].spec() &&
@@ -39,7 +50,7 @@ size_t batched_from(size_t first, const Tensors& w) {
 Tensors ops::matmul(const Tensor& x, const Tensors& w) {
   Tensors y;
   for (size_t i = 0, count = 0; i < w.size(); i += count) {
-    count = batched_from(i, w);
+    count = batched_from(i, x, w);
     if (count == 1) {
       y.push_back(matmul(x, w[i]));
       continue;
@@ -79,9 +90,10 @@ Tensors batched_matmul_vjp(const Node& node, const Tensors& grads) {
     d[0] =
         gradients({x}, ops::table::batched_matmul_grad_x, {w_0, w_1, w_2, dy[0], dy[1], dy[2]})[0];
   if (w_0.needs_grad())
-    std::ranges::move(gradients({w_0, w_1, w_2}, ops::table::batched_matmul_grad_w,
-                                {x, dy[0], dy[1], dy[2]}, {}, {true, true, !w_2.absent()}),
-                      d.begin() + 1);
+    std::ranges::move(
+        parameter_gradients({w_0, w_1, w_2}, ops::table::batched_matmul_grad_w,
+                            {x, dy[0], dy[1], dy[2]}, {}, {true, true, !w_2.absent()}),
+        d.begin() + 1);
   return d;
 }
 

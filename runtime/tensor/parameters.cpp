@@ -1,12 +1,15 @@
 #include "runtime/tensor/parameters.h"
 
+#include <functional>
 #include <memory>
+#include <numeric>
 
 #include "kernels/cpu/convert.h"
 #include "kernels/gpu/gpu_kernels.h"
 #include "runtime/base/memory/memory_meter.h"
 #include "runtime/base/nearest.h"
 #include "runtime/mesh/sharding.h"
+#include "runtime/tensor/batched.h"
 
 namespace quintet {
 namespace {
@@ -35,12 +38,18 @@ Layout layout_for(const Spec& spec) {
                                          : sharding->place(spec);
 }
 
+/// Of this rank's part of a parameter; refuses what does not divide.
+int64_t elements_here(const std::string& name, const Spec& spec, const Layout& layout) {
+  if (!layout.sharded()) return spec.elements();
+  const Block block = ExecutionContext::current().sharding->block("parameter " + name, spec, layout,
+                                                                  full_slice(spec));
+  return std::accumulate(block.sizes.begin(), block.sizes.end(), int64_t{1}, std::multiplies<>());
+}
+
 /// Memory for this rank's part of a parameter, `memory` if it is given.
 Tensor memory_for(const std::string& name, const Spec& spec, Buffer memory = nullptr) {
   const Layout layout = layout_for(spec);
-  if (layout.sharded())  // refuses what does not divide
-    ExecutionContext::current().sharding->block("parameter " + name, spec, layout,
-                                                full_slice(spec));
+  elements_here(name, spec, layout);
   return Tensor(spec, layout, full_slice(spec), std::move(memory));
 }
 
@@ -98,23 +107,21 @@ ParamInfo& Parameters::declare(std::string name, Axes axes, Initializer initiali
 
 /// Memory for what products of a GPU read, of matrices of one size that follow each other, as attention's query, key and
 /// value: side by side, so that one product multiplies by all of them (kernels/matmul). nullptr: for any other. What follows
-/// each other by chance, as an MLP's two gates, shares a block, too, which lives as long as one of them. Not where a mesh is
-/// planned, which is compared with ranks on CPUs.
+/// each other by chance, as an MLP's two gates, shares a block, too, which lives as long as one of them.
 std::vector<Buffer> Parameters::side_by_side(DType dtype, bool (*wanted)(const ParamInfo&)) const {
   std::vector<Buffer> memory(all_.size());
   Device& device = Device::current();
-  const bool is_planned =
-      ExecutionContext::current().sharding != nullptr && !device.memory_is_real();
-  if (device.is_cpu() || is_planned || !is_data_parallel()) return memory;
+  if (!batches_products(device)) return memory;
   for (size_t i = 0, end = 1; i < all_.size(); i = end) {
     const Spec& spec = all_[i].spec;
+    const Layout layout = layout_for(spec);
     for (end = i + 1; end < all_.size() && spec.axes.size() == 2 && all_[end].spec == spec &&
-                      wanted(all_[i]) && wanted(all_[end]) && !layout_for(spec).sharded();)
+                      wanted(all_[i]) && wanted(all_[end]) && is_multiplied_as_placed(layout);)
       ++end;
     if (end - i > 1)
-      std::ranges::move(
-          device.memory().allocate_side_by_side(spec.elements() * size_of(dtype), end - i),
-          memory.begin() + static_cast<std::ptrdiff_t>(i));
+      std::ranges::move(device.memory().allocate_side_by_side(
+                            elements_here(all_[i].name, spec, layout) * size_of(dtype), end - i),
+                        memory.begin() + static_cast<std::ptrdiff_t>(i));
   }
   return memory;
 }

@@ -16,6 +16,8 @@ struct Config {
   bool adafactor = false, offload = false, packed = false, experts = false;
   int64_t microbatches = 1, batch = 4, inputs = 48, targets = 24;
   DType gradients = DType::f32;
+  bool fp8 = false;            // delayed scaling, fused casts
+  std::string lora_base = {};  // adapters, beside kernels in this dtype
 };
 
 LayoutCase case_of(const Config& c) {
@@ -31,8 +33,9 @@ LayoutCase case_of(const Config& c) {
     for (SparseStack* stack : {&config.encoder.sparse, &config.decoder.sparse})
       *stack = {.num_sparse_layers = 1,
                 .moe = {.num_experts = 4, .mlp_dim = 384, .activations = {"gelu", "linear"}}};
-  LayoutCase what =
-      layout_case(config, {.batch = c.batch, .inputs = c.inputs, .targets = c.targets});
+  ModelCase sizes{.batch = c.batch, .inputs = c.inputs, .targets = c.targets, .fp8 = c.fp8};
+  if (!c.lora_base.empty()) sizes.lora = {.rank = 8, .config = {.base_dtype = c.lora_base}};
+  LayoutCase what = layout_case(config, sizes);
   what.make = [make = what.make, c] {
     ModelAndOptimizer made = make();
     if (c.adafactor)
@@ -118,6 +121,12 @@ TEST_F(PlannedMemory, IsWhatTheAllocatorCounts) {
       {"experts", {.experts = true}},
       {"experts rounded remat",
        {.remat = "full", .experts = true, .microbatches = 2, .gradients = DType::bf16}},
+      {"fp8", {.fp8 = true}},
+      {"fp8 remat", {.remat = "full", .microbatches = 2, .fp8 = true}},
+      {"long fp8", {.batch = 2, .inputs = 256, .targets = 64, .fp8 = true}},
+      {"adapters", {.lora_base = "float32"}},
+      {"adapters on bfloat16", {.remat = "minimal", .lora_base = "bfloat16"}},
+      {"adapters on int8", {.lora_base = "int8"}},
   };
 #ifdef __SANITIZE_ADDRESS__
   const std::vector<bool> with_graph{false};  // blocks of a recording are apart for it

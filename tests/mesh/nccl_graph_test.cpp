@@ -1,9 +1,12 @@
 // Recordings with collectives in them (CUDA graphs), of emulated GPUs that talk over the fake of NCCL: what
 // is repeated, what the watchdog, the check of the order and the time that a device stands still know of it.
 
+#include <cmath>
 #include <future>
 #include <set>
 
+#include "runtime/abstract/abstract_device.h"
+#include "runtime/abstract/step_clock.h"
 #include "runtime/base/memory/memory_meter.h"
 #include "runtime/execution/tape.h"
 #include "runtime/mesh/device_group.h"
@@ -146,19 +149,55 @@ TEST_F(ShardedSteps, AreRecordedOnceAndGiveTheBitsOfThoseThatAreNot) {
   }
 }
 
-// Of weights that each rank has whole, as on one GPU; of those that are cut each is gathered by itself. Sums of two ranks have one
-// order.
-TEST_F(ShardedSteps, MultiplyByQueryKeyAndValueTogetherWhereTheyAreWhole) {
+/// How often a simulated step of rank 0 calls each op, on GPUs or on CPUs.
+std::map<std::string, int64_t> planned_calls(const Training& training, const Partitioning& on,
+                                             bool are_gpus) {
+  AbstractDevice device(are_gpus);
+  const Device::Use use_device(device);
+  Axes mesh;
+  for (const MeshAxis& axis : on.mesh) mesh.push_back({axis.name, axis.size});
+  const Sharding sharding(mesh, std::vector<int64_t>(mesh.size()), on.rules);
+  const Sharding::Use use(sharding);
+  StepClock clock({});
+  const StepClock::Use use_clock(clock);
+  const auto model = make_model(training);
+  model->parameters().allocate();
+  const HostArrays batch = local_rows(make_batch(training, 0));
+  Tape tape;
+  Tensor loss;
+  {
+    const Tape::Recording recording(tape);
+    loss = model->loss_fn(batch, Rows::all(batch), {.train = true}).loss;
+  }
+  tape.backward(loss);
+  std::map<std::string, int64_t> calls;
+  for (const auto& [op, total] : clock.ops()) calls[op] = total.calls;
+  return calls;
+}
+
+// Of weights that each rank has whole, as on one GPU, and of the heads that are a rank's; of those that are cut each is
+// gathered by itself. Sums of two ranks have one order. A plan of GPUs has the calls of the run.
+TEST_F(ShardedSteps, MultiplyByQueryKeyAndValueTogetherWhereTheyLieOnARank) {
   const Training training{.num_layers = 1, .rows = 4, .steps = 2, .optimizer = {}};
-  const auto whole = train(training, partitioning({2, 1}, 1, 1), false),
-             cut = train(training, partitioning({2, 1}, 1, 2), false),
-             over_heads = train(training, partitioning({1, 2}, 1, 1), false);
+  const Partitioning rows = partitioning({2, 1}, 1, 1), zero = partitioning({2, 1}, 1, 2),
+                     heads = partitioning({1, 2}, 1, 1), both = partitioning({2, 2}, 1, 1);
+  const auto whole = train(training, rows, false), cut = train(training, zero, false);
+  for (const auto& [on, batches] :
+       {std::pair{rows, true}, {zero, false}, {heads, true}, {both, true}}) {
+    const auto planned = planned_calls(training, on, true),
+               on_cpus = planned_calls(training, on, false);
+    for (const auto& [rank, run] : train(training, on, false))
+      for (const char* op : {"batched_matmul", "batched_matmul_grad_x", "batched_matmul_grad_w"}) {
+        EXPECT_EQ(run.calls.contains(op), batches) << op;
+        if (batches) {
+          EXPECT_EQ(run.calls.at(op), 3 * training.steps) << op;
+          EXPECT_EQ(planned.at(op), 3) << op;
+        }
+        EXPECT_EQ(planned.contains(op), batches) << op;
+        EXPECT_FALSE(on_cpus.contains(op)) << op;
+      }
+  }
   for (const auto& [rank, run] : whole) {
-    for (const char* op : {"batched_matmul", "batched_matmul_grad_x", "batched_matmul_grad_w"}) {
-      EXPECT_EQ(run.calls.at(op), 3 * training.steps) << op;
-      EXPECT_FALSE(cut.at(rank).calls.contains(op)) << op;
-      EXPECT_FALSE(over_heads.at(rank).calls.contains(op)) << op;
-    }
     EXPECT_EQ(run.metrics[0].at("loss").total, cut.at(rank).metrics[0].at("loss").total);
     // Two of each three launches less, of a cross-attention one of two, forward and of the weights' gradients.
     const int64_t weights = 3 + 3 + 2;
@@ -167,57 +206,75 @@ TEST_F(ShardedSteps, MultiplyByQueryKeyAndValueTogetherWhereTheyAreWhole) {
 }
 
 // Weights, results and gradients lie side by side, so that of three products each way one is launched: of results and of weights'
-// gradients; those of x are one product each.
+// gradients; those of x are one product each. Of weights that a rank has whole, and of its heads of them.
 TEST_F(ShardedSteps, OfWholeWeightsLaunchOneProductForThree) {
-  const Partitioning on = partitioning({2, 1}, 1, 1);
-  const auto body = [&](Comm& comm) {
-    const Mesh mesh(on.mesh, &comm);
-    const Sharding sharding(mesh, on.rules);
-    const Sharding::Use use(sharding);
-    Parameters parameters;
-    std::vector<Param> kernels;
-    for (const char* name : {"query", "key", "value"})
-      kernels.push_back((Scope(parameters) / name)
-                            .param("kernel", {{axis::kEmbed, 32}, {axis::kJoinedKv, 16}},
-                                   t5_init::attention_kernel()));
-    parameters.initialize(key_from_seed(3));
-    const Tensors w(kernels.begin(), kernels.end());
-    const auto placed = [&](const char* axis, int64_t size, size_t count) {
-      const Spec spec{{{axis::kBatch, 4}, {axis::kLength, 8}, {axis, size}}, DType::f32};
-      const int64_t bytes = 2 * 8 * size * size_of(DType::f32);  // of a rank's two rows
-      Tensors all;
-      for (Buffer& memory : comm.device().memory().allocate_side_by_side(bytes, count)) {
-        all.emplace_back(spec, sharding.place(spec), full_slice(spec), std::move(memory));
-        all.back().device().fill(all.back().raw(), 0, bytes);
-      }
-      return all;
-    };
-    const Tensor x = placed(axis::kEmbed, 32, 1)[0].set_needs_grad(true);
-    const Tensors dy = placed(axis::kJoinedKv, 16, 3);
-    const auto launches_of = [&](const std::function<Tensors()>& multiply) {
-      const int64_t before = comm.device().counters().read().launches;
-      Tape tape;
+  for (const std::vector<int>& sizes : {std::vector<int>{2, 1}, {1, 2}}) {
+    const Partitioning on = partitioning(sizes, 1, 1);
+    const auto body = [&](Comm& comm) {
+      const Mesh mesh(on.mesh, &comm);
+      const Sharding sharding(mesh, on.rules);
+      const Sharding::Use use(sharding);
+      Parameters parameters;
+      std::vector<Param> kernels;
+      for (const char* name : {"query", "key", "value"})
+        kernels.push_back((Scope(parameters) / name)
+                              .param("kernel", {{axis::kEmbed, 32}, {axis::kJoinedKv, 16}},
+                                     t5_init::attention_kernel()));
+      parameters.initialize(key_from_seed(3));
+      const Tensors w(kernels.begin(), kernels.end());
+      const auto placed = [&](const char* axis, int64_t size, size_t count) {
+        const Spec spec{{{axis::kBatch, 4}, {axis::kLength, 8}, {axis, size}}, DType::f32};
+        const bool is_half =
+            sizes[0] == 2 || std::string_view(axis) == axis::kJoinedKv;  // of rows or columns
+        const int64_t bytes = spec.elements() * size_of(DType::f32) / (is_half ? 2 : 1);
+        Tensors all;
+        for (Buffer& memory : comm.device().memory().allocate_side_by_side(bytes, count)) {
+          all.emplace_back(spec, sharding.place(spec), full_slice(spec), std::move(memory));
+          std::vector<float> numbers(static_cast<size_t>(bytes) / sizeof(float));
+          for (size_t i = 0; i < numbers.size(); ++i)
+            numbers[i] = static_cast<float>(std::sin(i * (40 + all.size())));
+          all.back().device().copy_in(all.back().raw(), numbers.data(), bytes);
+        }
+        return all;
+      };
+      const Tensor x = placed(axis::kEmbed, 32, 1)[0].set_needs_grad(true);
+      const Tensors dy = placed(axis::kJoinedKv, 16, 3);
       Tensors y;
-      {
-        const Tape::Recording recording(tape);
-        y = multiply();
-      }
-      tape.backward(y, dy);
-      return comm.device().counters().read().launches - before;
+      const auto launches_of = [&](const std::function<Tensors()>& multiply) {
+        const int64_t before = comm.device().counters().read().launches;
+        Tape tape;
+        {
+          const Tape::Recording recording(tape);
+          y = multiply();
+        }
+        tape.backward(y, dy);
+        return comm.device().counters().read().launches - before;
+      };
+      struct Products {
+        int64_t first, second;                            // launches
+        std::vector<std::vector<std::byte>> arrays = {};  // on this rank
+      };
+      const auto of_first_and_second_pass = [&](const std::function<Tensors()>& multiply) {
+        for (const Tensor& leaf : {x, w[0], w[1], w[2]}) leaf.set_grad({});
+        Products made{launches_of(multiply),
+                      launches_of(multiply)};  // the second adds to reduced gradients
+        for (const Tensor& t :
+             {y[0], y[1], y[2], x.grad(), w[0].grad(), w[1].grad(), w[2].grad()}) {
+          std::vector<std::byte>& bytes = made.arrays.emplace_back(static_cast<size_t>(t.bytes()));
+          comm.device().copy_out(bytes.data(), t.raw(), t.bytes());
+        }
+        return made;
+      };
+      const auto together = of_first_and_second_pass([&] { return ops::matmul(x, w); });
+      const auto each = of_first_and_second_pass([&] {
+        return Tensors{ops::matmul(x, w[0]), ops::matmul(x, w[1]), ops::matmul(x, w[2])};
+      });
+      EXPECT_EQ(together.first, each.first - 2 - 2);
+      EXPECT_EQ(together.second, each.second - 2 - 2);
+      EXPECT_EQ(together.arrays, each.arrays);
     };
-    const auto of_first_and_second_pass = [&](const std::function<Tensors()>& multiply) {
-      for (const Tensor& leaf : {x, w[0], w[1], w[2]}) leaf.set_grad({});
-      const int64_t first = launches_of(multiply);
-      return std::pair{first, launches_of(multiply)};  // whose gradients are added to reduced ones
-    };
-    const auto together = of_first_and_second_pass([&] { return ops::matmul(x, w); });
-    const auto each = of_first_and_second_pass([&] {
-      return Tensors{ops::matmul(x, w[0]), ops::matmul(x, w[1]), ops::matmul(x, w[2])};
-    });
-    EXPECT_EQ(together.first, each.first - 2 - 2);
-    EXPECT_EQ(together.second, each.second - 2 - 2);
-  };
-  EXPECT_EQ(over_gpus(2, body), "");
+    EXPECT_EQ(over_gpus(2, body), "");
+  }
 }
 
 // The first step gathers each parameter when it is used, those after it all of them ahead.
