@@ -48,6 +48,27 @@ int64_t mlp_scratch(Views in) {
 int64_t mlp_grad_scratch(Views in) { return hidden_gradients(in[4], in[2]); }
 int64_t experts_in_grad_scratch(Views in) { return hidden_gradients(in[4], in[3]); }
 
+/// Operands that FP8 products cast for themselves, a byte a number, and gradients in both forms; transposes have whole units of
+/// 16 rows.
+struct Fp8Casts {
+  int64_t rows, x, w, dy;  // columns of x, numbers of all w, columns of all dy
+  explicit Fp8Casts(Views in) : rows(in[0].rows()), x(in[1].size(0)), w(0), dy(0) {
+    for (const View& each : in.subspan(1, 3))
+      if (!each.absent()) dy += each.size(1);
+    w = x * dy;
+  }
+  int64_t padded() const { return (rows + 15) / 16 * 16; }
+};
+int64_t fp8_scratch(Views in) {
+  const Fp8Casts of(in);
+  return (in[0].dtype == DType::u8 ? 0 : of.rows * of.x) + (in[6].absent() ? of.w : 0);
+}
+int64_t fp8_grad_scratch(Views in) {
+  const Fp8Casts of(in);
+  return (in[5].absent() ? of.padded() * of.x : 0) + (in[6].absent() ? of.w : 0) +
+         (of.rows + of.padded()) * of.dy;
+}
+
 template <int64_t (*bytes)(Views in)>
 void op_with_scratch(Views in, Views, const Attrs&, Stream) {
   Device& device = Device::current();
@@ -73,6 +94,8 @@ AbstractDevice::AbstractDevice(bool is_gpu)
     const Op* op = all_ops()[i];
     if (op == &ops::table::mlp) ops_[i] = op_with_scratch<mlp_scratch>;
     if (op == &ops::table::mlp_grad) ops_[i] = op_with_scratch<mlp_grad_scratch>;
+    if (op == &ops::table::matmul_fp8) ops_[i] = op_with_scratch<fp8_scratch>;
+    if (op == &ops::table::matmul_fp8_grad) ops_[i] = op_with_scratch<fp8_grad_scratch>;
     if (op == &ops::table::experts_in_grad) ops_[i] = op_with_scratch<experts_in_grad_scratch>;
   }
 }
