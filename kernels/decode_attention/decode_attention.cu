@@ -42,12 +42,11 @@ struct SelfTokens {
   }
 };
 
-/// Grid: (items x groups of kQueries decodes x heads, chunks).
+/// Grid: (items x groups of kQueries decodes x heads, chunks). Keys and values of the first turn are on their way before
+/// the kernel before this one has ended: nothing in a step writes them (DecodeCross).
 template <typename T, int kLanesPerKey, int kQueries, bool kVector, bool kBytes>
 __global__ void __launch_bounds__(kThreads)
     cross_kernel(const __grid_constant__ Task<DecodeCross> task) {
-  simt::start_next();
-  simt::wait_for_previous();
   const DecodeRows& rows = task.a.rows;
   const DecodeCache& cache = task.a.cache;
   const int heads = static_cast<int>(rows.heads), head = static_cast<int>(blockIdx.x) % heads;
@@ -58,19 +57,24 @@ __global__ void __launch_bounds__(kThreads)
   const int left = static_cast<int>(rows.decodes) - group * kQueries;
   const int queries = left < kQueries ? left : kQueries;
   const int64_t row = item * rows.decodes + group * kQueries, within = head * rows.head_dim;
-  float query[kQueries][kLanes<T>];
-  load_queries<T, kLanesPerKey, kQueries, kVector>(
-      static_cast<const T*>(rows.query) + row * rows.query_stride + within, rows.query_stride,
-      queries, head_dim, query);
   const CrossTokens tokens{item * cache.sequence_stride + head * cache.head_stride,
                            task.a.lengths[item], cache.token_stride};
   const int begin = static_cast<int>(blockIdx.y) * task.chunk_tokens;
   const int end =
       begin + task.chunk_tokens < tokens.limit ? begin + task.chunk_tokens : tokens.limit;
+  Turn<T, kLanesPerKey, kVector, kBytes> turn;
+  turn.clear();
+  turn.load(tokens, cache, begin, begin, end, head_dim);
+  simt::start_next();
+  simt::wait_for_previous();
+  float query[kQueries][kLanes<T>];
+  load_queries<T, kLanesPerKey, kQueries, kVector>(
+      static_cast<const T*>(rows.query) + row * rows.query_stride + within, rows.query_stride,
+      queries, head_dim, query);
   Running<kQueries, kLanes<T>> running;
   running.start();
   attend_tokens<T, kLanesPerKey, kQueries, kVector, kBytes>(tokens, cache, begin, end, head_dim,
-                                                            query, running);
+                                                            query, turn, running);
   float* partial = task.chunks == 1
                        ? nullptr
                        : task.partials + (int64_t{blockIdx.x} * task.chunks + blockIdx.y) *
@@ -80,12 +84,11 @@ __global__ void __launch_bounds__(kThreads)
       rows.out_stride, partial);
 }
 
-/// Grid: (rows x heads, chunks). The chunk in which the new token lies appends it.
+/// Grid: (rows x heads, chunks). The chunk in which the new token lies appends it. Keys and values of earlier tokens of
+/// the first turn are on their way before the kernel before this one has ended: they are of earlier steps (DecodeSelf).
 template <typename T, int kLanesPerKey, bool kVector, bool kBytes>
 __global__ void __launch_bounds__(kThreads)
     self_kernel(const __grid_constant__ Task<DecodeSelf> task) {
-  simt::start_next();
-  simt::wait_for_previous();
   const DecodeRows& rows = task.a.rows;
   const DecodeCache& cache = task.a.cache;
   const int heads = static_cast<int>(rows.heads), head = static_cast<int>(blockIdx.x) % heads;
@@ -108,11 +111,18 @@ __global__ void __launch_bounds__(kThreads)
   const int begin = static_cast<int>(blockIdx.y) * task.chunk_tokens;
   const int end =
       begin + task.chunk_tokens < tokens.limit ? begin + task.chunk_tokens : tokens.limit;
-  if (appends && begin <= position && position < end) {
+  const bool is_new_here = appends && begin <= position && position < end;
+  Turn<T, kLanesPerKey, kVector, kBytes> turn;
+  turn.clear();
+  turn.load(tokens, cache, begin, begin, is_new_here ? position : end, head_dim);
+  simt::start_next();
+  simt::wait_for_previous();
+  if (is_new_here) {
     // Heads that share one write the same there.
     const int64_t from = row * task.a.key_stride + (cache.head_stride == 0 ? 0 : within);
     append<T, kBytes>(cache, tokens.offset(position), static_cast<const T*>(task.a.key) + from,
                       static_cast<const T*>(task.a.value) + from, head_dim);
+    turn.load(tokens, cache, begin, position, end, head_dim);
   }
   float query[1][kLanes<T>];
   load_queries<T, kLanesPerKey, 1, kVector>(
@@ -120,7 +130,7 @@ __global__ void __launch_bounds__(kThreads)
   Running<1, kLanes<T>> running;
   running.start();
   attend_tokens<T, kLanesPerKey, 1, kVector, kBytes>(tokens, cache, begin, end, head_dim, query,
-                                                     running);
+                                                     turn, running);
   float* partial =
       task.chunks == 1
           ? nullptr

@@ -27,7 +27,9 @@ struct DecodeRows {
   int64_t query_stride = 0, out_stride = 0;  // in elements
 };
 
-/// Sequences are items. lengths [items]: tokens of the item, 1 to max_length.
+/// Sequences are items. lengths [items]: tokens of the item, 1 to max_length. The cache and lengths are read before the
+/// kernels before this one have ended: since they were written, a kernel must have begun that was not launched early
+/// (kernels/simt/dependent.cuh), as the lookup of embeddings at the beginning of every step is.
 struct DecodeCross {
   DecodeRows rows;
   DecodeCache cache;
@@ -38,7 +40,8 @@ struct DecodeCross {
 /// written, and the whole cache is seen without bias, as T5X's one-hot writes do. sources [rows,
 /// max_length]: the decode of the item in whose sequence each earlier token was written. bias [heads,
 /// biases] float32: what is added for a key 0, 1, ... tokens back; those farther than the last get
-/// the last; or null.
+/// the last; or null. Positions, sources and the cache are read as early as DecodeCross says, key, value, query and bias
+/// are not.
 struct DecodeSelf {
   DecodeRows rows;
   DecodeCache cache;

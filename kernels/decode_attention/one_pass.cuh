@@ -58,43 +58,96 @@ QT_DEVICE void load_part(const T* p, int first, int head_dim, float (&v)[kLane])
   }
 }
 
-/// The same of a vector in bytes, without its scale.
-template <bool kVector, int kLane>
-QT_DEVICE void load_bytes(const uint8_t* p, CacheType type, int first, int head_dim,
-                          float (&v)[kLane]) {
-  uint32_t words[kLane / 4] = {};
-  if constexpr (kVector) {
-    if (first < head_dim) load_words(p + first, words);
-  } else {
-#pragma unroll
-    for (int i = 0; i < kLane; ++i)
-      if (first + i < head_dim) words[i / 4] |= uint32_t{p[first + i]} << 8 * (i % 4);
-  }
-#pragma unroll
-  for (int w = 0; w < kLane / 4; ++w) {
-    float four[4];
-    if (type == CacheType::int8)
-      simt::widen<int8_t>(words[w], four);
-    else
-      simt::widen<simt::e4m3>(words[w], four);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) v[4 * w + i] = four[i];
-  }
-}
+/// A lane's part of a key or of a value as memory has it (but floats of sizes that are no whole vectors), with the scale of
+/// one in bytes: what may be under way while the kernel waits.
+template <typename T, bool kVector, bool kBytes>
+struct CachedPart {
+  static constexpr int kLane = kLanes<T>;
+  uint32_t words[kBytes ? kLane / 4 : kVector ? 4 : kLane];
+  float scale;
 
-/// A lane's part of vector `at` of keys or of values, which element `at` begins if they are no bytes; returns its scale.
-template <typename T, bool kVector, bool kBytes, int kLane>
-QT_DEVICE float load_cached(const void* vectors, const float* scales, CacheType type, int64_t at,
-                            int first, int head_dim, float (&v)[kLane]) {
-  if constexpr (kBytes) {
-    load_bytes<kVector>(static_cast<const uint8_t*>(vectors) + at * head_dim, type, first, head_dim,
-                        v);
-    return scales[at];
-  } else {
-    load_part<kVector>(static_cast<const T*>(vectors) + at, first, head_dim, v);
-    return 1;
+  __device__ void clear() {
+    scale = 0;
+#pragma unroll
+    for (uint32_t& word : words) word = 0;
   }
-}
+  /// From element `first` on of vector `at`, which element `at` begins if they are no bytes.
+  __device__ void load(const void* vectors, const float* scales, int64_t at, int first,
+                       int head_dim) {
+    clear();
+    if constexpr (kBytes) {
+      const uint8_t* p = static_cast<const uint8_t*>(vectors) + at * head_dim + first;
+      scale = scales[at];
+      if constexpr (kVector) {
+        if (first < head_dim) load_words(p, words);
+      } else {
+#pragma unroll
+        for (int i = 0; i < kLane; ++i)
+          if (first + i < head_dim) words[i / 4] |= uint32_t{p[i]} << 8 * (i % 4);
+      }
+    } else {
+      const T* p = static_cast<const T*>(vectors) + at + first;
+      if constexpr (kVector) {
+        if (first < head_dim) load_words(p, words);
+      } else {
+#pragma unroll
+        for (int i = 0; i < kLane; ++i)
+          if (first + i < head_dim) words[i] = __float_as_uint(simt::to_float(p[i]));
+      }
+    }
+  }
+  /// Without the scale.
+  __device__ void unpack(CacheType type, float (&v)[kLane]) const {
+    if constexpr (kBytes) {
+#pragma unroll
+      for (int w = 0; w < kLane / 4; ++w) {
+        float four[4];
+        if (type == CacheType::int8)
+          simt::widen<int8_t>(words[w], four);
+        else
+          simt::widen<simt::e4m3>(words[w], four);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) v[4 * w + i] = four[i];
+      }
+    } else if constexpr (kVector) {
+      unpack_words<T>(words, v);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kLane; ++i) v[i] = __uint_as_float(words[i]);
+    }
+  }
+};
+
+/// The tokens that a block handles in a turn, from `base` on: keys and values of each lane, all under way together.
+template <typename T, int kLanesPerKey, bool kVector, bool kBytes>
+struct Turn {
+  static constexpr int kGroups = 32 / kLanesPerKey, kTogether = 4,
+                       kTokens = kTogether * kWarps * kGroups;
+  CachedPart<T, kVector, kBytes> key[kTogether], value[kTogether];
+
+  __device__ static int token(int base, int u) {
+    const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+    return base + (u * kWarps + warp) * kGroups + lane / kLanesPerKey;
+  }
+  __device__ void clear() {
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u) key[u].clear(), value[u].clear();
+  }
+  /// Those of [low, high); the others stay.
+  template <typename Tokens>
+  __device__ void load(const Tokens& tokens, const DecodeCache& cache, int base, int low, int high,
+                       int head_dim) {
+    const int first = static_cast<int>(threadIdx.x) % kLanesPerKey * kLanes<T>;
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u) {
+      const int t = token(base, u);
+      if (t < low || t >= high) continue;
+      const int64_t at = tokens.offset(t);
+      key[u].load(cache.keys, cache.key_scales, at, first, head_dim);
+      value[u].load(cache.values, cache.value_scales, at, first, head_dim);
+    }
+  }
+};
 
 /// A number that is not above largest_of(type) as its byte.
 QT_DEVICE uint8_t rounded_byte(float x, CacheType type) {
@@ -147,48 +200,40 @@ QT_DEVICE void append(const DecodeCache& cache, int64_t at, const T* key, const 
   __syncthreads();
 }
 
-/// Tokens [begin, end) of a chunk, shared out among the block's groups of lanes.
+/// Tokens [begin, end) of a chunk, shared out among the block's groups of lanes. `turn` has those of the first turn.
 template <typename T, int kLanesPerKey, int kQueries, bool kVector, bool kBytes, typename Tokens>
 QT_DEVICE void attend_tokens(const Tokens& tokens, const DecodeCache& cache, int begin, int end,
                              int head_dim, const float (&query)[kQueries][kLanes<T>],
+                             Turn<T, kLanesPerKey, kVector, kBytes>& turn,
                              Running<kQueries, kLanes<T>>& running) {
-  constexpr int kLane = kLanes<T>, kGroups = 32 / kLanesPerKey, kTogether = 4;
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int first = lane % kLanesPerKey * kLane;
-  for (int base = begin; base < end; base += kTogether * kWarps * kGroups) {
-    float key[kTogether][kLane], value[kTogether][kLane], scores[kTogether][kQueries];
-    float key_scale[kTogether], value_scale[kTogether];  // 1 but of bytes
-    int token[kTogether];
-#pragma unroll
-    for (int u = 0; u < kTogether; ++u) {
-      token[u] = base + (u * kWarps + warp) * kGroups + lane / kLanesPerKey;
-      if (token[u] < end) {
-        const int64_t at = tokens.offset(token[u]);
-        key_scale[u] = load_cached<T, kVector, kBytes>(cache.keys, cache.key_scales, cache.type, at,
-                                                       first, head_dim, key[u]);
-        value_scale[u] = load_cached<T, kVector, kBytes>(cache.values, cache.value_scales,
-                                                         cache.type, at, first, head_dim, value[u]);
-      } else {
-        key_scale[u] = value_scale[u] = 0;
-#pragma unroll
-        for (int i = 0; i < kLane; ++i) key[u][i] = value[u][i] = 0;
-      }
+  constexpr int kLane = kLanes<T>, kTogether = turn.kTogether;
+  for (int base = begin; base < end; base += turn.kTokens) {
+    if (base > begin) {
+      turn.clear();
+      turn.load(tokens, cache, base, base, end, head_dim);
     }
+    float scores[kTogether][kQueries];
 #pragma unroll
     for (int u = 0; u < kTogether; ++u) {
-      const float bias = token[u] < end ? tokens.bias(token[u]) : -INFINITY;
+      const int token = turn.token(base, u);
+      const float bias = token < end ? tokens.bias(token) : -INFINITY;
+      float key[kLane];
+      turn.key[u].unpack(cache.type, key);
 #pragma unroll
       for (int r = 0; r < kQueries; ++r) {
         float sum = 0;
 #pragma unroll
-        for (int i = 0; i < kLane; ++i) sum += query[r][i] * key[u][i];
+        for (int i = 0; i < kLane; ++i) sum += query[r][i] * key[i];
 #pragma unroll
         for (int distance = kLanesPerKey / 2; distance > 0; distance /= 2)
           sum += __shfl_xor_sync(kWholeWarp, sum, distance);
-        if constexpr (kBytes) sum *= key_scale[u];
+        if constexpr (kBytes) sum *= turn.key[u].scale;
         scores[u][r] = sum + bias;
       }
     }
+    float value[kTogether][kLane];
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u) turn.value[u].unpack(cache.type, value[u]);
 #pragma unroll
     for (int r = 0; r < kQueries; ++r) {
       float most = running.largest[r];
@@ -203,7 +248,7 @@ QT_DEVICE void attend_tokens(const Tokens& tokens, const DecodeCache& cache, int
       for (int u = 0; u < kTogether; ++u) {
         const float weight = simt::exp2_approx(scores[u][r] - most);
         running.total[r] += weight;
-        const float share = kBytes ? weight * value_scale[u] : weight;
+        const float share = kBytes ? weight * turn.value[u].scale : weight;
 #pragma unroll
         for (int i = 0; i < kLane; ++i) running.sums[r][i] += share * value[u][i];
       }

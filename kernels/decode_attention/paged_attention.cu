@@ -32,8 +32,11 @@ QT_DEVICE void attend_group(const DecodePaged& a, const PagedGroup& group,
       group.rows, head_dim, query);
   Running<kQueries, kLanes<T>> running;
   running.start();
+  Turn<T, kLanesPerKey, kVector, kBytes> turn;
+  turn.clear();
+  turn.load(tokens, a.pool, 0, 0, group.length, head_dim);
   attend_tokens<T, kLanesPerKey, kQueries, kVector, kBytes>(tokens, a.pool, 0, group.length,
-                                                            head_dim, query, running);
+                                                            head_dim, query, turn, running);
   finish_block<T, kLanesPerKey, kQueries>(
       running, group.rows, head_dim,
       static_cast<T*>(rows.out) + group.row * rows.out_stride + within, rows.out_stride, nullptr);
