@@ -89,8 +89,8 @@ __global__ void __launch_bounds__(kSmallBatchThreads)
   for (int64_t begin = 0; begin < p.k; begin += a.chunk) {
     const int count = p.k - begin < a.chunk ? static_cast<int>(p.k - begin) : a.chunk;
     if (begin > 0) __syncthreads();
-    stage_rows<T, kRows>(p, rows, begin, count, staged, squares,
-                         [](int r, int i) { return i * kRows + r; });
+    stage_rows<T, kRows, kVector>(p, rows, begin, count, staged, squares,
+                                  [](int r, int i) { return i * kRows + r; });
     __syncthreads();
     for (int base = 0; base < count; base += kAhead * step) {
 #pragma unroll

@@ -87,34 +87,49 @@ struct ConsecutiveRows {
 };
 
 /// Puts elements [begin, begin + count) of the block's rows of x, times the norm's scale, where
-/// place(row, element) says, and adds their squares.
-template <typename T, int kRows, class Rows, typename Place>
+/// place(row, element) says, and adds their squares. Reads 16 bytes at a time, with kVector (takes_vectors()); thread i has
+/// units i, i + kSmallBatchThreads, ... of every row, so a row's sum of squares does not depend on the others.
+template <typename T, int kRows, bool kVector, class Rows, typename Place>
 QT_DEVICE void stage_rows(const SmallBatchMatmul& p, const Rows& rows, int64_t begin, int count,
                           simt::Shared<float> staged, float (&squares)[kRows], const Place& place) {
   const T* x = static_cast<const T*>(p.x) + begin;
+  constexpr int kUnit = kVector ? kLanes<T> : 1;
   // All loads of a turn are under way before the first is used.
-  constexpr int kTogether = kRows <= 2 ? 8 : kRows == 4 ? 4 : 2;
-  for (int base = static_cast<int>(threadIdx.x); base < count;
-       base += kTogether * kSmallBatchThreads) {
-    float scale[kTogether], v[kTogether][kRows];
+  constexpr int kTogether = kVector ? (kRows <= 2 ? 2 : 1) : kRows == 4 ? 4 : 2;
+  for (int base = static_cast<int>(threadIdx.x) * kUnit; base < count;
+       base += kTogether * kSmallBatchThreads * kUnit) {
+    float scale[kTogether][kUnit], v[kTogether][kRows][kUnit];
 #pragma unroll
     for (int u = 0; u < kTogether; ++u) {
-      const int i = base + u * kSmallBatchThreads;
-      scale[u] = p.norm != nullptr && i < count ? p.norm[begin + i] : 1.0f;
+      const int i = base + u * kSmallBatchThreads * kUnit;
 #pragma unroll
-      for (int r = 0; r < kRows; ++r)
-        v[u][r] = r < rows.count && i < count ? simt::to_float(x[rows.from(r) * p.k + i]) : 0.0f;
-    }
-#pragma unroll
-    for (int u = 0; u < kTogether; ++u) {
-      const int i = base + u * kSmallBatchThreads;
+      for (int c = 0; c < kUnit; ++c) scale[u][c] = 1;
+      if (p.norm != nullptr && i < count) load<kUnit>(p.norm + begin + i, scale[u]);
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
-        squares[r] += v[u][r] * v[u][r];
-        if (i < count) staged[place(r, i)] = v[u][r] * scale[u];
+#pragma unroll
+        for (int c = 0; c < kUnit; ++c) v[u][r][c] = 0;
+        if (r < rows.count && i < count) load<kUnit>(x + rows.from(r) * p.k + i, v[u][r]);
       }
     }
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u) {
+      const int i = base + u * kSmallBatchThreads * kUnit;
+#pragma unroll
+      for (int c = 0; c < kUnit; ++c)
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+          squares[r] += v[u][r][c] * v[u][r][c];
+          if (i < count) staged[place(r, i + c)] = v[u][r][c] * scale[u][c];
+        }
+    }
   }
+}
+/// Whether `p` allows loads of 16 bytes: of x, and of rows of weights of `row` elements of W.
+template <typename T, typename W>
+bool takes_vectors(const SmallBatchMatmul& p, int64_t row) {
+  return row % kWeights<W> == 0 && p.k % kLanes<T> == 0 &&
+         are_aligned({p.x, p.norm, p.weights, p.gate});
 }
 
 /// Each warp's sums of squares: [warps, kRows].

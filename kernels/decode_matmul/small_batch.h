@@ -12,6 +12,10 @@ inline constexpr int64_t kMaxSmallBatchRows = 8;
 /// Rows beyond which tensor cores multiply, if they take the operands (takes_tiles()).
 inline constexpr int64_t kMaxColumnRows = 4;
 
+/// And the most that they multiply here, of bfloat16 with more than kMaxLargeTileRows of matrices of up to so many
+/// elements; others are a library's (README.md says why).
+inline constexpr int64_t kMaxTileRows = 128, kMaxLargeTileRows = 64, kMaxTiledElements = 1 << 24;
+
 /// Choices of experts beyond which they are no small-batch product: a warp groups them.
 inline constexpr int64_t kMaxSmallBatchChoices = 32;
 
@@ -44,13 +48,13 @@ struct SmallBatchMatmul {
   void* out = nullptr;             // [rows, n]
   DType out_dtype = DType::bf16;   // `dtype` or float32
 
-  /// Whether tensor cores read the weights as they are, in bfloat16 or a byte. A block reads all of its rows of
-  /// x: beyond 32 rows of bfloat16, 64 of bytes, a library's product is faster.
+  /// Whether tensor cores read the weights as they are, in bfloat16 or a byte, 16 bytes of a row at a time.
   bool takes_tiles() const {
     const bool byte = weight_dtype == DType::i8 || weight_dtype == DType::u8;
-    return rows > kMaxColumnRows && rows <= (byte ? 64 : 32) && dtype == DType::bf16 &&
-           !transposed && experts.logits == nullptr && n % 4 == 0 && k % 8 == 0 &&
-           (byte || weight_dtype == DType::bf16);
+    return rows > kMaxColumnRows && rows <= kMaxTileRows && dtype == DType::bf16 && !transposed &&
+           experts.logits == nullptr && n % (byte ? 16 : 8) == 0 && k % 8 == 0 &&
+           (byte || (weight_dtype == DType::bf16 &&
+                     (rows <= kMaxLargeTileRows || k * n <= kMaxTiledElements)));
   }
 };
 

@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 template <typename T, typename W>
 void launch_weights(const SmallBatchMatmul& p, Stream stream) {
   const int64_t slots = std::min(p.rows * p.experts.chosen, p.experts.count);
-  if (p.n % kWeights<W> != 0 || !are_aligned({p.weights, p.gate}))
+  if (!takes_vectors<T, W>(p, p.n))
     launch_columns<ExpertRows<8>, T, W, 8, false>(p, slots, stream);
   else if (p.rows == 1)
     launch_columns<ExpertRows<1>, T, W, 1, true>(p, slots, stream);

@@ -41,8 +41,8 @@ __global__ void __launch_bounds__(kSmallBatchThreads)
   for (int64_t begin = 0; begin < p.k; begin += a.chunk) {
     const int count = p.k - begin < a.chunk ? static_cast<int>(p.k - begin) : a.chunk;
     if (begin > 0) __syncthreads();
-    stage_rows<T, kRows>(p, rows, begin, count, staged, squares,
-                         [&](int r, int i) { return r * a.chunk + i; });
+    stage_rows<T, kRows, kVector>(p, rows, begin, count, staged, squares,
+                                  [&](int r, int i) { return r * a.chunk + i; });
     __syncthreads();
     for (int base = 0; base < count; base += kAhead * kStep) {
 #pragma unroll
@@ -86,9 +86,13 @@ __global__ void __launch_bounds__(kSmallBatchThreads)
 
 template <typename T, typename W, int kRows, bool kVector>
 void launch_rows(const SmallBatchMatmul& p, Stream stream) {
-  const unsigned rows = divided(p.rows, kRows);
+  // What tensor cores multiply has no kernel of eight rows of its own: few shapes are left to it.
+  constexpr bool kTiled = std::is_same_v<T, bf16> && !std::is_same_v<W, float>;
+  constexpr int kOwn = kTiled && kRows > 4 ? 4 : kRows;
   if (!p.transposed)
-    return launch_columns<ConsecutiveRows<kRows>, T, W, kRows, kVector>(p, rows, stream);
+    return launch_columns<ConsecutiveRows<kOwn>, T, W, kOwn, kVector>(p, divided(p.rows, kOwn),
+                                                                      stream);
+  const unsigned rows = divided(p.rows, kRows);
   const int64_t most = kHeldElements / kRows;
   const SmallBatchTask task{p, 1, static_cast<int>(p.k < most ? (p.k + 3) / 4 * 4 : most)};
   simt::launch(
@@ -103,9 +107,8 @@ void launch_rows(const SmallBatchMatmul& p, Stream stream) {
 
 template <typename T, typename W>
 void launch_weights(const SmallBatchMatmul& p, Stream stream) {
-  const bool vector =
-      (p.transposed ? p.k : p.n) % kWeights<W> == 0 && are_aligned({p.weights, p.gate});
-  if (!vector) return launch_rows<T, W, 4, false>(p, stream);
+  if (!takes_vectors<T, W>(p, p.transposed ? p.k : p.n))
+    return launch_rows<T, W, 4, false>(p, stream);
   if (p.rows == 1) return launch_rows<T, W, 1, true>(p, stream);
   if (p.rows == 2) return launch_rows<T, W, 2, true>(p, stream);
   if (p.rows <= 4) return launch_rows<T, W, 4, true>(p, stream);

@@ -156,6 +156,38 @@ class SmallBatch : public DeviceTest {
     expect_near(c.wide_out ? wide_out.back() : widened(out.back()), want, exact ? 2e-6 : 4.1e-3,
                 exact ? 3 : 0.03, "out");
   }
+  /// Columns that make wide blocks for more than 32 rows.
+  static int64_t wide_columns() { return name().starts_with("emulated") ? 192 : 64 * 132; }
+
+  /// The same bits for a row whatever stands behind it: blocks of 64, 32 and 16 rows, wide and narrow.
+  template <typename W>
+  void expect_the_same_bits() {
+    const int64_t most = kMaxTileRows, k = 808, n = wide_columns();
+    const auto count = [](int64_t c) { return static_cast<size_t>(c); };
+    const OnDevice<bfloat16> x(device(), as<bfloat16>(normals(count(most * k), 1)));
+    const OnDevice<W> weights(device(), weights_of<W>(count(k * n), 2, 0.04));
+    const OnDevice<float> norm(device(), normals(count(k), 5)),
+        scales(device(), scales_of<W>(n, 6, 0.04));
+    std::vector<float> all;
+    for (int64_t rows : {most, int64_t{65}, int64_t{33}, int64_t{32}, int64_t{16}, int64_t{5}}) {
+      const OnDevice<float> out(device(), std::vector<float>(count(rows * n)));
+      const SmallBatchMatmul task{.weight_dtype = kDType<W>,
+                                  .rows = rows,
+                                  .k = k,
+                                  .n = n,
+                                  .x = x.data(),
+                                  .norm = norm.data(),
+                                  .weights = weights.data(),
+                                  .weight_scales = sizeof(W) == 1 ? scales.data() : nullptr,
+                                  .out = out.data(),
+                                  .out_dtype = DType::f32};
+      ASSERT_TRUE(task.takes_tiles());
+      device().kernels().small_batch_matmul(task, device().stream());
+      const std::vector<float> got = out.back();
+      if (rows == most) all = got;
+      EXPECT_EQ(got, std::vector<float>(all.begin(), all.begin() + rows * n)) << rows << " rows";
+    }
+  }
   void check_both(const Case& c) {
     on_every_schedule([&] {
       check<float>(c);
@@ -182,6 +214,7 @@ TEST_F(SmallBatch, OddSizesAndAddresses) {
   check_both({.rows = 1, .k = 1, .n = 1});
   check_both({.rows = 2, .k = 40, .n = 24, .gate = true, .shift = 1});
   check_both({.rows = 2, .k = 37, .n = 21, .transposed = true});
+  check_both({.rows = 3, .k = 37, .n = 16, .norm = true});  // rows of x at no multiples of 16 bytes
 }
 TEST_F(SmallBatch, NormsAndResiduals) {
   check_both({.rows = 1, .k = 264, .n = 40, .norm = true});
@@ -234,14 +267,45 @@ TEST_F(SmallBatch, MoreRowsOnTensorCores) {
       check<bfloat16, float8>(c);
     });
   };
-  check_all({.rows = 5, .k = 8, .n = 4});
-  check_all({.rows = 8, .k = 808, .n = 20, .norm = true, .gate = true, .residual = true});
-  check_all({.rows = 16, .k = 64, .n = 36, .norm = true, .residual = true});
+  check_all({.rows = 5, .k = 8, .n = 16});
+  check_all({.rows = 8, .k = 808, .n = 16, .norm = true, .gate = true, .residual = true});
+  check_all({.rows = 16, .k = 64, .n = 48, .norm = true, .residual = true});
   check_all({.rows = 17, .k = 296, .n = 40, .norm = true, .gate = true, .act0 = Activation::gelu});
-  check_all({.rows = 32, .k = 1064, .n = 24, .norm = true});
+  check_all({.rows = 32, .k = 2600, .n = 16, .norm = true});  // more chunks than a ring holds
   check_all({.rows = 33, .k = 72, .n = 64, .wide_out = true, .scale = 0.5f});
   check_all({.rows = 64, .k = 544, .n = 32, .norm = true, .gate = true, .act0 = Activation::silu});
-  check_all({.rows = 70, .k = 40, .n = 28, .residual = true});
+  check_all({.rows = 70, .k = 40, .n = 32, .residual = true});
+}
+TEST_F(SmallBatch, TilesAreForSoManyRowsAndSuchSizes) {
+  SmallBatchMatmul p{.rows = 128, .k = 4096, .n = 4096};
+  EXPECT_TRUE(p.takes_tiles());
+  p.n = 4104;  // more than 32 MB
+  EXPECT_FALSE(p.takes_tiles());
+  p.rows = 64;
+  EXPECT_TRUE(p.takes_tiles());
+  p.weight_dtype = DType::i8;
+  EXPECT_FALSE(p.takes_tiles());  // no whole 16 bytes
+  p.n = 8192, p.rows = 128;
+  EXPECT_TRUE(p.takes_tiles());
+  p.rows = 129;
+  EXPECT_FALSE(p.takes_tiles());
+  p.rows = 4;
+  EXPECT_FALSE(p.takes_tiles());
+}
+TEST_F(SmallBatch, WideBlocksOfManyRows) {
+  const int64_t wide = wide_columns();
+  const Case one{.rows = 33, .k = 840, .n = wide + 16, .norm = true, .residual = true};
+  const Case gated{
+      .rows = 128, .k = 40, .n = wide, .norm = true, .gate = true, .act0 = Activation::gelu};
+  for (const Case& c : {one, gated}) {
+    check<bfloat16>(c);
+    check<bfloat16, int8_t>(c);
+    check<bfloat16, float8>(c);
+  }
+}
+TEST_F(SmallBatch, ARowsBitsDoNotDependOnTheNumberOfRows) {
+  expect_the_same_bits<bfloat16>();
+  expect_the_same_bits<int8_t>();
 }
 TEST_F(SmallBatch, LongRowsOfNarrowWeightsGoInParts) {
   check<bfloat16, int8_t>({.rows = 8, .k = 4704, .n = 8, .norm = true, .gate = true});

@@ -68,12 +68,14 @@ def check_all(folder):
         expect(folder, f"{file}reverses {sm} - 256 16384+98000 1 {most}", None)
         expect(folder, f"{file}reverses {sm} - 256 16384+98000 2 {most}", None if sm == 90 else "shared memory run out")
         expect(folder, f"{file}reverses {sm} - 256 16384+0 9 {most}", "8 blocks fit")
+        expect(folder, f"{file}copies<16> {sm} LDGSTS.128 32 512+0 1 {most}", None)
+        expect(folder, f"{file}copies<4> {sm} LDGSTS.128 32 512+0 1 {most}", "has no LDGSTS.128")
         expect(folder, f"{file}absent<3> {sm} - 128 0 1 {most}", "not in the files")
     expect(folder, f"{file}warpgroup_products 90 HGMMA 128 0 1 {most}", None)
     expect(folder, f"{file}warpgroup_products 80 HGMMA 128 0 1 {most}", "has no HGMMA")
     status, output = check(folder, f"*:products<*> 75 - 128 0 1 {most}")
     assert status == 1 and "list.txt:1: unknown sm 75" in output, output
-    status, output = check(folder, "", f"cold {file}products<*>\ncold {file}reverses\ncold {file}spills")
+    status, output = check(folder, "", f"cold {file}products<*>\ncold {file}reverses\ncold {file}spills\ncold {file}copies<*>")
     assert status == 1 and f"{file}warpgroup_products: in no line" in output and " 1 faults" in output, output
     status, output = check(folder, f"cold {file}absent")
     assert status == 1 and f"cold {file}absent: not in the files" in output, output

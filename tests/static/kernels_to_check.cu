@@ -50,6 +50,16 @@ __global__ void reverses(float* x) {
   x[threadIdx.x] = row[4095 - threadIdx.x];
 }
 
+template <int kBytes>
+__global__ void copies(float* to, const float* from) {
+  __shared__ alignas(16) float row[128];
+  const auto place = static_cast<uint32_t>(__cvta_generic_to_shared(row + 4 * threadIdx.x));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(place),
+               "l"(from + 4 * threadIdx.x), "n"(kBytes));
+  asm volatile("cp.async.wait_all;" ::: "memory");
+  to[threadIdx.x] = row[4 * threadIdx.x];
+}
+
 }  // namespace
 
 void use(float* x, const uint32_t* y) {
@@ -57,4 +67,6 @@ void use(float* x, const uint32_t* y) {
   warpgroup_products<<<1, 128>>>(x, 0, 0);
   spills<<<1, 1024>>>(x, 3);
   reverses<<<1, 32>>>(x);
+  copies<16><<<1, 32>>>(x, x);
+  copies<4><<<1, 32>>>(x, x);
 }
