@@ -11,8 +11,8 @@ namespace quintet::QT_GPU::attention {
 namespace {
 
 constexpr int kKeys = 128, kThreads = 3 * kGroup, kStages = 2;
-constexpr int kWarps = 8;         // that multiply
-constexpr int kHelpers = 3 * 32;  // threads that make statistics
+constexpr int kWarps = 8;  // that multiply
+constexpr int kStatisticsThreads = 3 * 32;
 // That the producer has announced to them: when it announces one, the tile three before has been multiplied, so
 // that all have read its step.
 constexpr int kSteps = 4;
@@ -37,11 +37,11 @@ struct Shape {
   static constexpr size_t kStepBytes = 56;
   static constexpr size_t kStepsAt = kWorkAt + 2 * 40;
   static constexpr size_t kDiagonalsAt = kStepsAt + kStepBytes * kSteps;
-  // Of a tile a helping thread keeps the statistics of so many rows: of every eighth of the groups of rows
-  // that the helping warps read together.
-  static constexpr int kRowsAtOnce = kHelpers / kRowLanes;
+  // A statistics thread has so many rows of a tile: of every eighth of the groups of rows that the statistics
+  // warps read together.
+  static constexpr int kRowsAtOnce = kStatisticsThreads / kRowLanes;
   static constexpr int kGroups = (kQueries + kRowsAtOnce - 1) / kRowsAtOnce;
-  static constexpr int kHelperRows = (kGroups + kRowLanes - 1) / kRowLanes;
+  static constexpr int kStatisticsRows = (kGroups + kRowLanes - 1) / kRowLanes;
 };
 constexpr int kSums = 32;  // of dq, a thread
 
@@ -52,7 +52,7 @@ struct Maps {
 struct Operands {
   const bf16 *out, *dout;
   const float* lse;     // [b, h, q]
-  float2* statistics;   // [block, query tile, kHelperRows, kHelpers]: those of the block's item
+  float2* statistics;   // of the block's item: [block, query tile, kStatisticsRows, thread]
   const uint8_t* keep;  // null: no dropout
 };
 
@@ -144,7 +144,7 @@ struct Barriers {
       simt::mbarrier_init(keys_full(i), 1);
       simt::mbarrier_init(keys_empty(i), 8);  // a thread of each consuming warp
       simt::mbarrier_init(queries_full(i), 1);
-      simt::mbarrier_init(douts_full(i), 1 + kHelpers / 32);  // and a thread of each helping warp
+      simt::mbarrier_init(douts_full(i), 1 + kStatisticsThreads / 32);  // of each warp a thread
       simt::mbarrier_init(queries_empty(i), 8);
       simt::mbarrier_init(scores_full(i), 8);
     }
@@ -188,12 +188,12 @@ struct Work {
   }
 };
 
-// A tile that the helping warps make statistics of, and rows that they will need: where they begin in out and dout,
+// A tile that the statistics warps work on, and rows that they will need: where they begin in out and dout,
 // and how many there are.
 struct Step {
   int64_t at, next_at;
   int64_t lse, range,
-      kept;  // of the tile's first row: in lse, Problem::row_ranges, Operands::statistics
+      saved;  // of the tile's first row: in lse, Problem::row_ranges, Operands::statistics
   int rows, next_rows;     // rows: 0: there are no more steps
   bool is_first, is_last;  // of this part's blocks of keys
 };
@@ -215,7 +215,7 @@ __device__ void announce(const Problem& p, int parts, const Work<kDepth>& work, 
   step.at = p.offset(p.queries, work.b, first, work.head);
   step.lse = static_cast<int64_t>(work.item) * p.queries + first;
   step.range = p.row_at(work.b, first);
-  step.kept = static_cast<int64_t>(blockIdx.x) * work.tiles + tile;
+  step.saved = static_cast<int64_t>(blockIdx.x) * work.tiles + tile;
   step.rows = min(p.queries - first, S::kQueries);
   if (tile + 1 < work.tiles) {
     step.next_at = p.offset(p.queries, work.b, first + S::kQueries, work.head);
@@ -260,15 +260,16 @@ __device__ void produce(const Problem& p, const Maps& maps, int parts, const Wor
   }
 }
 
-// What a helping thread does: statistics of each tile, next to where the producer puts it. A tile's first block of
-// keys computes them; for those after it the thread reads back from global memory what it wrote itself.
+// What a statistics thread does: lse and delta of each tile, next to where the producer puts it. A tile's first block
+// of keys computes them; for those after it the thread reads back from global memory what it wrote itself.
 template <int kDepth>
-class Helper {
+class RowStatistics {
   using S = Shape<kDepth>;
-  using Mine = float2[S::kHelperRows];  // lse and delta
+  using Rows = float2[S::kStatisticsRows];  // lse and delta of the thread's rows
 
  public:
-  __device__ Helper(const Problem& problem, const Operands& operands) : p(problem), in(operands) {}
+  __device__ RowStatistics(const Problem& problem, const Operands& operands)
+      : p(problem), in(operands) {}
 
   __device__ void run() const {
     const Barriers barriers{S{}};
@@ -277,43 +278,43 @@ class Helper {
       simt::mbarrier_wait(barriers.step_announced(steps.stage()), steps.parity());
       const Step& step = announced_step<kDepth>(steps.count);
       if (step.rows == 0) return;
-      Mine mine;
-      get(step, mine);
+      Rows rows;
+      get(step, rows);
       const Cursor<kStages> queries{static_cast<uint32_t>(opaque(static_cast<int>(count)))};
       simt::mbarrier_wait(barriers.queries_empty(queries.stage()), queries.parity() ^ 1U);
-      store(queries.stage(), mine);
+      store(queries.stage(), rows);
       __syncwarp();
       if (threadIdx.x % 32 == 0) simt::mbarrier_arrive(barriers.douts_full(queries.stage()));
     }
   }
 
  private:
-  // Of the helping threads.
+  // Of the statistics threads.
   __device__ static int thread() { return opaque(static_cast<int>(threadIdx.x) - 32); }
-  // In a tile, row i that thread t keeps.
+  // In a tile, row i of thread t.
   __device__ static int row_of(int i, int t) {
     return (kRowLanes * i + t % kRowLanes) * S::kRowsAtOnce + t / kRowLanes;
   }
-  __device__ float2& kept(const Step& step, int i) const {
-    return in.statistics[(step.kept * S::kHelperRows + i) * kHelpers + thread()];
+  __device__ float2& saved(const Step& step, int i) const {
+    return in.statistics[(step.saved * S::kStatisticsRows + i) * kStatisticsThreads + thread()];
   }
-  __device__ void get(const Step& step, Mine& mine) const {
+  __device__ void get(const Step& step, Rows& rows) const {
     if (!step.is_first) {
 #pragma unroll
-      for (int i = 0; i < S::kHelperRows; ++i) mine[i] = kept(step, i);
+      for (int i = 0; i < S::kStatisticsRows; ++i) rows[i] = saved(step, i);
       return;
     }
     prefetch(step);
-    compute(step, mine);
+    compute(step, rows);
     if (step.is_last) return;
 #pragma unroll
-    for (int i = 0; i < S::kHelperRows; ++i) kept(step, i) = mine[i];
+    for (int i = 0; i < S::kStatisticsRows; ++i) saved(step, i) = rows[i];
   }
   // The next rows arrive in the second-level cache while these are worked on.
   __device__ void prefetch(const Step& step) const {
     constexpr int kColumns = 32, kPieces = kDepth / kColumns;
 #pragma unroll 1
-    for (int i = thread(); i < step.next_rows * kPieces; i += kHelpers) {
+    for (int i = thread(); i < step.next_rows * kPieces; i += kStatisticsThreads) {
       const int column = i % kPieces * kColumns;
       if (column >= p.depth) continue;
       const int64_t at = static_cast<int64_t>(i / kPieces) * (p.heads * p.depth) + column;
@@ -321,12 +322,12 @@ class Helper {
       simt::prefetch_l2(in.dout + step.next_at + at);
     }
   }
-  __device__ void compute(const Step& step, Mine& mine) const {
+  __device__ void compute(const Step& step, Rows& rows) const {
     constexpr int kChunks = kDepth / (8 * kRowLanes);
     const int t = thread(), lane = t % kRowLanes, stride = p.heads * p.depth;
     int64_t at = step.at + static_cast<int64_t>(t / kRowLanes) * stride + 8 * lane;
 #pragma unroll
-    for (float2& both : mine) both.y = 0;
+    for (float2& both : rows) both.y = 0;
 #pragma unroll 1
     for (int row = t / kRowLanes; row < S::kQueries;
          row += S::kRowsAtOnce, at += S::kRowsAtOnce * stride) {
@@ -342,27 +343,27 @@ class Helper {
       for (int i = 0; i < kChunks; ++i) delta = add_products(x[i], y[i], delta);
       delta = sum_of_row(delta);
 #pragma unroll
-      for (int i = 0; i < S::kHelperRows; ++i)
-        if (row == row_of(i, t)) mine[i].y = delta;
+      for (int i = 0; i < S::kStatisticsRows; ++i)
+        if (row == row_of(i, t)) rows[i].y = delta;
     }
 #pragma unroll
-    for (int i = 0; i < S::kHelperRows; ++i) {
+    for (int i = 0; i < S::kStatisticsRows; ++i) {
       const int row = row_of(i, thread());
-      mine[i].x = row < step.rows ? log_sum_of(p, in.lse + step.lse + row, step.range + row, kLog2E)
+      rows[i].x = row < step.rows ? log_sum_of(p, in.lse + step.lse + row, step.range + row, kLog2E)
                                   : kVanish;
     }
   }
-  __device__ static void store(int stage, const Mine& mine) {
+  __device__ static void store(int stage, const Rows& rows) {
     const int t = thread();
     const size_t at = S::kStatisticsAt + 2 * stage * S::kStatisticsBytes;
     const auto lse = simt::shared<float>(at, S::kQueries);
     const auto delta = simt::shared<float>(at + S::kStatisticsBytes, S::kQueries);
 #pragma unroll
-    for (int i = 0; i < S::kHelperRows; ++i) {
+    for (int i = 0; i < S::kStatisticsRows; ++i) {
       const int row = row_of(i, t);
       if (row >= S::kQueries) continue;
-      lse[row] = mine[i].x;
-      delta[row] = mine[i].y;
+      lse[row] = rows[i].x;
+      delta[row] = rows[i].y;
     }
   }
 
@@ -478,7 +479,6 @@ class Consumer {
   // A tile's dq is computed with the tile or, in heads of 128, beside the next one's scores: the groups wait
   // for each other's gradients of scores a tile later. Heads of 64 lose by it.
   static constexpr bool kLater = kDepth == 128;
-  static constexpr bool kEarly = kDepth == 128;  // dv's product before the gradients of scores
   // A tile whose dq is still to come: 4 times its number, and whether this is its first, its last block of keys.
   static constexpr int kNoTile = -1, kFirst = 1, kLast = 2;
   __device__ simt::Shared<bf16> key_tile(bool is_value) const {
@@ -563,24 +563,17 @@ class Consumer {
     pack(scores, weights);
 #pragma unroll
     for (auto& operand : weights) simt::wgmma_fence_registers(operand);
-    const auto begin_dv = [&] {
-      simt::wgmma_fence_registers(dv);
-      simt::wgmma_fence();
-      issue_sums(weights, dout, dv);
-    };
-    if (kEarly) {
-      begin_dv();
-      simt::wgmma_wait<1>();
-    } else {
-      simt::wgmma_wait<0>();
-    }
+    // The product for dv runs beside the gradients of scores.
+    simt::wgmma_fence_registers(dv);
+    simt::wgmma_fence();
+    issue_sums(weights, dout, dv);
+    simt::wgmma_wait<1>();
     simt::wgmma_fence_registers(dweights);
     differentiate_transposed<kQueries / 8>(
         [&](int j, int half) { return simt::unpack<bf16>(weights[j / 2][2 * (j % 2) + half]); },
         dweights, simt::shared<float2>(statistics + S::kStatisticsBytes, kQueries / 2),
         p.keep_scale, c);
     pack(dweights, dscores);
-    if (!kEarly) begin_dv();
     simt::forget(thread);
     const int stored_row = thread / 32 * 16 + thread % 16;
     const auto shared_scores = score_tile(queries.stage());
@@ -668,7 +661,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   __syncthreads();
   if (threadIdx.x < kGroup) {
     simt::register_dealloc<40>();
-    if (threadIdx.x >= 32) return Helper<kDepth>(p, in).run();
+    if (threadIdx.x >= 32) return RowStatistics<kDepth>(p, in).run();
     if (threadIdx.x != 0) return;
     Cursor<S::kKeyStages> keys;
     Cursor<kStages> queries;
@@ -714,7 +707,8 @@ void launch_backward(const Prepared& prepared, Operands in, GradientResults to, 
   const int64_t blocks = std::min<int64_t>(items * parts, simt::device().multiprocessors);
   to.dq_sums = prepared.scratch<float4>((parts == 1 ? blocks : items * parts) * tiles *
                                         (kSums / 4 * 2 * kGroup));
-  in.statistics = prepared.scratch<float2>(blocks * tiles * S::kHelperRows * kHelpers);
+  in.statistics =
+      prepared.scratch<float2>(blocks * tiles * S::kStatisticsRows * kStatisticsThreads);
   if (dtable != nullptr)
     to.dbias_diagonals = prepared.scratch<float>(items * parts * prepared.diagonals_length());
   const Maps maps{map_of(p, prepared.q, p.queries, S::kQueries),

@@ -1,6 +1,7 @@
 // Forward pass for sm_90a: one warp copies tiles (TMA), two warpgroups multiply (wgmma) 64 queries
 // each. Blocks are persistent: the copies of the next tile of queries begin while this one is being
-// finished. Products of one block of keys run while the softmax of the next is computed.
+// finished, and its first product runs while this one's results are stored. Products of one block of
+// keys run while the softmax of the next is computed.
 
 #include "kernels/attention/attention.h"
 #include "kernels/attention/gpu/fragment.cuh"
@@ -21,7 +22,8 @@ struct Shape {
   static constexpr size_t kValuesAt = kKeysAt + kStages * kTileBytes;
   static constexpr size_t kBarriersAt = kValuesAt + kStages * kTileBytes;
   static constexpr int kBarriers = 4 * kStages + 4;
-  static constexpr size_t kDiagonalsAt = kBarriersAt + 8 * ((kBarriers + 1) / 2 * 2);
+  static constexpr size_t kWorkAt = kBarriersAt + 8 * ((kBarriers + 1) / 2 * 2);
+  static constexpr size_t kDiagonalsAt = kWorkAt + 2 * 32;
 };
 static_assert(kRows == kKeys);
 
@@ -57,21 +59,25 @@ struct Barriers {
   }
 };
 
-// A tile of queries of a head. Heads change slowest, so that a block rarely needs other diagonals.
-struct Work {
+// A tile of queries of a head, and its keys. Heads change slowest, so that a block rarely needs other diagonals.
+struct alignas(16) Work {
+  TileKeys keys;
   int head, b, first;
   __device__ Work(const Problem& p, int item, int tiles)
-      : head(item / tiles / p.batch), b(item / tiles % p.batch), first(item % tiles * kRows) {}
+      : head(item / tiles / p.batch), b(item / tiles % p.batch), first(item % tiles * kRows) {
+    keys = tile_keys(p, b, first, kRows);
+  }
+  __device__ int begin() const { return keys.begin / kKeys; }  // blocks of keys
+  __device__ int end() const { return (keys.end + kKeys - 1) / kKeys; }
 };
-
-struct KeyBlocks {
-  TileKeys keys;
-  int begin, end;
-  __device__ KeyBlocks(const Problem& p, const Work& work)
-      : keys(tile_keys(p, work.b, work.first, kRows)),
-        begin(keys.begin / kKeys),
-        end((keys.end + kKeys - 1) / kKeys) {}
-};
+// Of the tile in a buffer of queries. Written by the thread that copies the tile, before the buffer is full:
+// it has time for the divisions and for the reads of global memory.
+template <int kDepth>
+__device__ Work& work_in(int buffer) {
+  using S = Shape<kDepth>;
+  static_assert(S::kWorkAt + 2 * sizeof(Work) <= S::kDiagonalsAt);
+  return simt::shared<Work>(S::kWorkAt, 2)[buffer];
+}
 
 template <int kDepth>
 __device__ void produce(const Problem& p, const Maps& maps, int item, int end, int tiles) {
@@ -81,12 +87,12 @@ __device__ void produce(const Problem& p, const Maps& maps, int item, int end, i
   Cursor<2> queries;
   for (; item < end; ++item, queries.advance()) {
     const Work work(p, item, tiles);
-    const KeyBlocks blocks(p, work);
     simt::mbarrier_wait(barriers.queries_empty(queries.stage()), queries.parity() ^ 1U);
+    work_in<kDepth>(queries.stage()) = work;
     simt::mbarrier_arrive_expect_tx(barriers.queries_full(queries.stage()), S::kTileBytes);
     load_tile<kRows, kDepth>(simt::shared<bf16>(queries.stage() * S::kTileBytes, S::kTile), maps.q,
                              barriers.queries_full(queries.stage()), work.head, work.first, work.b);
-    for (int n = blocks.begin; n < blocks.end; ++n, at.advance()) {
+    for (int n = work.begin(); n < work.end(); ++n, at.advance()) {
       simt::mbarrier_wait(barriers.keys_empty(at.stage()), at.parity() ^ 1U);
       simt::mbarrier_arrive_expect_tx(barriers.keys_full(at.stage()), S::kTileBytes);
       load_tile<kKeys, kDepth>(
@@ -116,25 +122,37 @@ class Consumer {
         thread(static_cast<int>(threadIdx.x) % kGroup),
         group(static_cast<int>(threadIdx.x) / kGroup - 1) {}
 
-  __device__ void run(int item, int end, int tiles) {
-    if (item == end) return;
-    int last_head = -1;
+  __device__ void run(int items) {
+    if (items == 0) return;
     if (kPingPong && group == 1) ping_pong_arrive();  // the first one goes first
-    Work work(p, item, tiles);
-    KeyBlocks blocks(p, work);
-    for (; item < end; ++item, queries.advance()) {
-      if (kBias && work.head != last_head) load_diagonals(work.head);
-      last_head = work.head;
-      attend(work, blocks);
-      // While the last product runs: what its results and the next tile need to know.
+    float scores[kKeys / 2];
+    uint32_t weights[kKeys / 16][4];
+    Work work = next_work();
+    issue_first_scores(scores);
+    if (kBias) load_diagonals(work.head);
+    for (;;) {
+      attend_first(work, scores, weights);
+      attend(work, scores, weights);
+      simt::mbarrier_wait(barriers.values_full(at.stage()), at.parity());
+      simt::wgmma_fence_registers(sums);
+      simt::wgmma_fence();
+      issue_sums(weights, at.stage());
       const Work done = work;
-      const bool none[2] = {has_none(work, 0), has_none(work, 1)};
-      if (item + 1 < end) {
-        work = Work(p, item + 1, tiles);
-        blocks = KeyBlocks(p, work);
-      }
-      finish(done, none);
+      const Cursor<S::kStages> last = at;
+      at.advance();
+      queries.advance();
+      if (--items > 0) work = next_work();
+      // Behind the last tile too, where nobody reads these scores: ptxas serialises all products if only a branch
+      // begins this one.
+      issue_first_scores(scores);
+      simt::wgmma_wait<1>();
+      simt::wgmma_fence_registers(sums);
+      release(barriers.values_empty(last.stage()));
+      store(done, queries.stage() ^ 1);
+      if (items == 0) break;
+      if (kBias && work.head != done.head) load_diagonals(work.head);
     }
+    simt::wgmma_wait<0>();
     if (kPingPong && group == 0) ping_pong_wait();
     if (thread == 0) simt::tma_store_wait_read<0>();
   }
@@ -164,9 +182,15 @@ class Consumer {
       head_diagonals.read(bias, head_diagonals.entry(n * kKeys + p.first_relative - work.first) +
                                     2 * (lane % 4) - row);
   }
-  // Issues scores = q k^T.
-  __device__ void issue_scores(float (&scores)[kKeys / 2], int stage) const {
+  // The tile whose queries are next in the ring, when they and its first keys are there.
+  __device__ Work next_work() const {
+    simt::mbarrier_wait(barriers.queries_full(queries.stage()), queries.parity());
+    const Work work = work_in<kDepth>(queries.stage());
     simt::mbarrier_wait(barriers.keys_full(at.stage()), at.parity());
+    return work;
+  }
+  // Issues scores = q k^T, when the keys are there.
+  __device__ void issue_scores(float (&scores)[kKeys / 2], int stage) const {
     if (kPingPong) ping_pong_wait();
     simt::wgmma_fence_registers(scores);
     simt::wgmma_fence();
@@ -187,17 +211,20 @@ class Consumer {
   }
   // Products of block n become exponents of its weights: bias, mask, shift. Whether earlier sums have to be
   // rescaled. Where nothing is masked, the bias is added between the comparisons, in slots that they leave.
-  __device__ bool advance(const Work& work, const KeyBlocks& blocks, int n, float2 (&bias)[kPairs],
+  __device__ bool advance(const Work& work, int n, float2 (&bias)[kPairs],
                           float (&scores)[kKeys / 2], float (&exponent)[2]) {
     const int lane = thread % 32, row = 64 * group + thread / 32 * 16 + lane / 4;
     const int key = n * kKeys, c = 2 * (lane % 4);
-    if (key < blocks.keys.inner_begin || key + kKeys > blocks.keys.inner_end) {
+    if (key < work.keys.inner_begin || key + kKeys > work.keys.inner_end) {
       if constexpr (kBias) {
         add_bias<kKeys / 8>(bias, scores);
 #pragma unroll
         for (float2& pair : bias) pair = {0, 0};  // added below to what is masked
       }
-      apply_mask<kKeys / 8>(mask_of<kKeys / 8>(p, work.b, work.first + row, key + c), scores);
+      const MaskBits mask = mask_of<kKeys / 8>(p, work.b, work.first + row, key + c);
+      apply_mask<kKeys / 8>(mask, scores);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) has_none[half] = mask.none[half] != 0;
     }
     if constexpr (kBias) add_bias<kKeys / 8>(bias, scores);
     return softmax.template advance<kKeys / 8>(scores, p.scale * kLog2E, exponent);
@@ -208,32 +235,41 @@ class Consumer {
     for (int i = 0; i < kKeys / 16; ++i) to_operand(scores, i, weights[i]);
   }
 
-  // Until the last product is under way.
-  __device__ void attend(const Work& work, const KeyBlocks& blocks) {
-    softmax = {};
-#pragma unroll
-    for (float& sum : sums) sum = 0;
-    float scores[kKeys / 2], exponent[2];
-    float2 bias[kPairs];
-    uint32_t weights[kKeys / 16][4];
-    simt::mbarrier_wait(barriers.queries_full(queries.stage()), queries.parity());
+  __device__ void issue_first_scores(float (&scores)[kKeys / 2]) const {
     issue_scores(scores, at.stage());
     if (kPingPong) ping_pong_arrive();
-    read_bias(work, blocks.begin, bias);
+  }
+  // The first block of keys, whose scores have been issued: to its weights.
+  __device__ void attend_first(const Work& work, float (&scores)[kKeys / 2],
+                               uint32_t (&weights)[kKeys / 16][4]) {
+    float exponent[2];
+    float2 bias[kPairs];
+    read_bias(work, work.begin(), bias);
     simt::wgmma_wait<0>();
     simt::wgmma_fence_registers(scores);
     release(barriers.keys_empty(at.stage()));
-    release_queries();
-    advance(work, blocks, blocks.begin, bias, scores, exponent);  // there is nothing to rescale yet
+    softmax = {};
+    has_none[0] = has_none[1] = false;
+#pragma unroll
+    for (float& sum : sums) sum = 0;
+    advance(work, work.begin(), bias, scores, exponent);  // there is nothing to rescale yet
     softmax.template weigh<kKeys / 8>(0, scores);
     softmax.template weigh<kKeys / 8>(1, scores);
     softmax.template add<kKeys / 8>(0, scores);
     softmax.template add<kKeys / 8>(1, scores);
     pack(scores, weights);
-    for (int n = blocks.begin + 1; n < blocks.end; ++n) {
+    release_queries();
+  }
+  // The other blocks: to the last one's weights.
+  __device__ void attend(const Work& work, float (&scores)[kKeys / 2],
+                         uint32_t (&weights)[kKeys / 16][4]) {
+    float exponent[2];
+    float2 bias[kPairs];
+    for (int n = work.begin() + 1; n < work.end(); ++n) {
       const Cursor<S::kStages> before = at;
       at.advance();
       simt::wgmma_fence_registers(sums);
+      simt::mbarrier_wait(barriers.keys_full(at.stage()), at.parity());
       issue_scores(scores, at.stage());
       simt::mbarrier_wait(barriers.values_full(before.stage()), before.parity());
       read_bias(work, n, bias);
@@ -242,7 +278,7 @@ class Consumer {
       simt::wgmma_wait<1>();
       simt::wgmma_fence_registers(scores);
       release(barriers.keys_empty(at.stage()));
-      const bool rises = advance(work, blocks, n, bias, scores, exponent);
+      const bool rises = advance(work, n, bias, scores, exponent);
       softmax.template weigh<kKeys / 8>(0, scores);
       simt::wgmma_fence_registers(scores);
       // ptxas moves a wait to the beginning of its basic block: this branch is why nearly half of the exponentials
@@ -262,28 +298,9 @@ class Consumer {
       softmax.template add<kKeys / 8>(1, scores);
       pack(scores, weights);
     }
-    simt::mbarrier_wait(barriers.values_full(at.stage()), at.parity());
-    simt::wgmma_fence_registers(sums);
-    simt::wgmma_fence();
-    issue_sums(weights, at.stage());
-  }
-  // Of a thread's two rows.
-  __device__ int query_of(const Work& work, int half) const {
-    return work.first + 64 * group + thread / 32 * 16 + thread % 32 / 4 + 8 * half;
-  }
-  // Whether the query has no key.
-  __device__ bool has_none(const Work& work, int half) const {
-    return lse != nullptr && row_keys(p, work.b, query_of(work, half)).none;
-  }
-  __device__ void finish(const Work& work, const bool (&none)[2]) {
-    simt::wgmma_wait<0>();
-    simt::wgmma_fence_registers(sums);
-    release(barriers.values_empty(at.stage()));
-    at.advance();
-    store(work, none);
   }
 
-  // The buffer of the tile before last held its results until the copy engine had read them.
+  // The other buffer held the results of the tile before until the copy engine had read them.
   __device__ void release_queries() {
     if (!is_storing) return;
     if (thread == 0) {
@@ -293,11 +310,11 @@ class Consumer {
     is_storing = false;
   }
 
-  // Results go out through the queries' own rows of the buffer.
-  __device__ void store(const Work& work, const bool (&none)[2]) {
+  // Results go out through the queries' own rows of their buffer.
+  __device__ void store(const Work& work, int buffer) {
     softmax.finish();
     const int lane = thread % 32, row = thread / 32 * 16 + lane / 4;
-    const auto out = tile(0, queries.stage()) + 64 * group * kBoxColumns;
+    const auto out = tile(0, buffer) + 64 * group * kBoxColumns;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float share = softmax.share(half) * p.keep_scale;
@@ -308,10 +325,6 @@ class Consumer {
         *reinterpret_cast<uint32_t*>(&out[to + 2 * (lane % 4)]) =
             simt::pack_bf16(sums[4 * j + 2 * half] * share, sums[4 * j + 2 * half + 1] * share);
       }
-      const int query = query_of(work, half);
-      if (lse != nullptr && lane % 4 == 0 && query < p.queries)
-        lse[(static_cast<int64_t>(work.b) * p.heads + work.head) * p.queries + query] =
-            none[half] ? kMaskedScore : softmax.log_sum(half);
     }
     simt::fence_async_shared();
     simt::named_barrier_sync(2 + group, kGroup);
@@ -324,6 +337,11 @@ class Consumer {
       simt::tma_store_commit();
     }
     is_storing = true;
+    // Of the four lanes that share two rows, one for each.
+    const int half = lane % 4, query = work.first + 64 * group + row + 8 * half;
+    if (lse != nullptr && half < 2 && query < p.queries)
+      lse[(static_cast<int64_t>(work.b) * p.heads + work.head) * p.queries + query] =
+          (half == 0 ? has_none[0] : has_none[1]) ? kMaskedScore : softmax.log_sum(half);
   }
 
   const Problem& p;
@@ -335,6 +353,7 @@ class Consumer {
   Cursor<S::kStages> at;
   Cursor<2> queries;
   bool is_storing = false;
+  bool has_none[2];  // of a thread's two queries, whether it has no key
   RunningSoftmax softmax;
   float sums[kDepth / 2];
 };
@@ -358,7 +377,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (threadIdx.x == 0) produce<kDepth>(p, maps, item, end, tiles);
   } else {
     simt::register_alloc<232>();
-    Consumer<kDepth, kBias, kPingPong>(p, maps, lse).run(item, end, tiles);
+    Consumer<kDepth, kBias, kPingPong>(p, maps, lse).run(end - item);
   }
 #endif
 }

@@ -228,7 +228,9 @@ struct RunningSoftmax {
     }
   }
   /// log(sum of exp(scores)) of row `half`.
-  __device__ float log_sum(int half) const { return (shift[half] + log2f(total[half])) * kLn2; }
+  __device__ float log_sum(int half) const {
+    return ((half == 0 ? shift[0] : shift[1]) + log2f(half == 0 ? total[0] : total[1])) * kLn2;
+  }
   /// What the sums of row `half` become weights' averages with; NaN stays NaN.
   __device__ float share(int half) const { return total[half] == 0 ? 0.0F : 1.0F / total[half]; }
 };
