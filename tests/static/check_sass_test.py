@@ -12,7 +12,10 @@ CHECK = HERE.parents[1] / "scripts" / "check_sass"
 NVCC = os.environ.get("CUDACXX") or shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
 
 
-def check(folder, text, others="cold kernels_to_check:*", more=()):
+OTHERS = "".join(f"cold kernels_to_check:{name}\n" for name in ("products<*>", "reverses", "spills", "warpgroup_products"))
+
+
+def check(folder, text, others=OTHERS, more=()):
     """(exit status, what it prints) for a list of this text and a line for the other kernels."""
     (folder / "list.txt").write_text(f"{text}\n{others}\n")
     done = subprocess.run([sys.executable, CHECK, *more, folder / "list.txt", folder / "kernels.o"], capture_output=True,
@@ -79,6 +82,9 @@ def check_all(folder):
     assert status == 1 and f"{file}warpgroup_products: in no line" in output and " 1 faults" in output, output
     status, output = check(folder, f"cold {file}absent")
     assert status == 1 and f"cold {file}absent: not in the files" in output, output
+    for unnamed in "kernels_to_check:*", "*:*<3>", "*:*,false>", "*:*float*", "kernels_to_check:*_products":
+        status, output = check(folder, "", f"cold {unnamed}")
+        assert status == 1 and "list.txt:2: a kernel that is not hot is named" in output, (unnamed, output)
     disassembled = shutil.which("cuobjdump")
     if disassembled:
         agree_with_disassembler(folder, disassembled)

@@ -1,6 +1,6 @@
 """Every device source compiles for sm_100a (B200), whose code takes the paths of sm_80: about ten minutes.
 
-    python3 tests/static/sm100_test.py [PART OF A PATH]
+    python3 tests/static/sm100_test.py [PART OF A PATH]...
 """
 
 import concurrent.futures
@@ -28,11 +28,13 @@ def main():
     if nvcc is None:
         print("skipped: no nvcc")
         return SKIPPED
-    part = sys.argv[1] if len(sys.argv) > 1 else ""
-    sources = sorted(path for folder in ("kernels", "runtime") for path in (ROOT / folder).rglob("*.cu") if part in str(path))
-    assert sources, f"no source has {part} in its path"
+    sources = set()
+    for part in sys.argv[1:] or [""]:
+        found = {path for folder in ("kernels", "runtime") for path in (ROOT / folder).rglob("*.cu") if part in str(path)}
+        assert found, f"no source has {part} in its path"
+        sources |= found
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        failed = [said for said in pool.map(lambda source: compiled(source, nvcc, folder), sources) if said]
+        failed = [said for said in pool.map(lambda source: compiled(source, nvcc, folder), sorted(sources)) if said]
     print("\n".join(failed) or f"{len(sources)} sources compile for sm_100a")
     return 1 if failed else 0
 
