@@ -39,7 +39,7 @@ struct GpuKernels;  // kernels/gpu/gpu_kernels.h: kernels that are not ops
 
 /// Copies between a device's memory and pinned memory on a stream of their own, one after the other, beside the
 /// device's stream. Ends before what it copies; its events are numbered from 0. Throws Error(kEnvironment) for a device
-/// that failed.
+/// that failed, NotRecordable from copy() and wait() while work is recorded.
 class CopyStream {
  public:
   virtual ~CopyStream() = default;

@@ -46,8 +46,8 @@ int64_t planned_bytes(const LayoutCase& what) {
   return MemoryMeter::sum(planned.memory);
 }
 
-/// As Parameters::initialize, but of an array only the first 2^20 numbers are drawn and then repeated: no time depends on
-/// the others, and a CPU takes minutes for the 11 billion of XXL. Matrices in 8 bits are all alike.
+/// As Parameters::initialize, but of an array only the first 2^20 numbers are drawn and then repeated: a CPU takes minutes
+/// for the 11 billion of XXL. Bytes and scales of matrices in 8 bits are all alike.
 void initialize_repeated(Parameters& parameters) {
   constexpr int64_t kDrawn = 1 << 20;
   parameters.allocate();
@@ -55,7 +55,7 @@ void initialize_repeated(Parameters& parameters) {
     Device& device = info.value.device();
     std::byte* const to = info.value.raw();
     const DType dtype = info.spec.dtype;
-    if (info.scales) device.fill(info.scales.raw(), 0, info.scales.bytes());
+    if (info.scales) device.fill(info.scales.raw(), 0x3c, info.scales.bytes());  // 0.011 each
     if (size_of(dtype) == 1) {
       device.fill(to, 1, info.value.bytes());
       continue;

@@ -89,7 +89,7 @@ struct Sums {
   double* update;
   float* param;  // squares
   static_assert(kAdafactorTileBytes ==
-                4 * (kTileColumns + kTileLines + 2 + 2 + 1 + /*alignment*/ 1));
+                4 * (kTileColumns + kTileLines + 2 + 2 + 1 + /*alignment*/ 3));
 
   /// For `tiles` tiles; only those from `first` on.
   __device__ Sums(float* at, uint32_t tiles, uint32_t first)

@@ -22,7 +22,8 @@ namespace quintet {
 // elements (adafactor.cuh). Sums of a tile take so many bytes of scratch memory.
 inline constexpr int kAdafactorTileLines = 64, kAdafactorTileColumns = 128;
 inline constexpr int64_t kAdafactorTileBytes =
-    4 * (kAdafactorTileLines + kAdafactorTileColumns + 6);
+    4 * (kAdafactorTileLines + kAdafactorTileColumns + 8);
+static_assert(kAdafactorTileBytes % 16 == 0);    // any number of tiles leaves what follows aligned
 inline constexpr int64_t kAdafactorWindows = 3;  // that are in work together
 
 constexpr uint32_t adafactor_member_tiles(const AdafactorShape& s) {

@@ -34,6 +34,7 @@ using Count = std::integral_constant<int, kCount>;
 template <int kWords>
 QT_DEVICE void load_words(const void* from, uint32_t (&words)[kWords]) {
 #ifdef QUINTET_EMULATE
+  simt::emulator::check_alignment(from, sizeof words < 16 ? sizeof words : 16);
   __builtin_memcpy(words, from, sizeof words);
 #else
   static_assert(kWords == 1 || kWords == 2 || kWords % 4 == 0);
@@ -54,6 +55,7 @@ QT_DEVICE void load_words(const void* from, uint32_t (&words)[kWords]) {
 template <int kWords>
 QT_DEVICE void store_words(void* to, const uint32_t (&words)[kWords]) {
 #ifdef QUINTET_EMULATE
+  simt::emulator::check_alignment(to, sizeof words < 16 ? sizeof words : 16);
   __builtin_memcpy(to, words, sizeof words);
 #else
   if constexpr (kWords == 1) {

@@ -386,11 +386,13 @@ class Gpu final : public Device {
    public:
     Copies(Gpu& gpu, size_t events) : gpu_(gpu), copies_(events) {}
     void copy(void* to, const void* from, int64_t bytes) override {
+      if (gpu_.is_recording_) throw NotRecordable("a copy on another stream cannot be recorded");
       gpu_.counters().copy(gpu_.pinned_->contain(to) ? bytes : 0);
       copies_.add(to, from, bytes, gpu_.stream_);
     }
     void record(size_t event) override { copies_.record(event); }
     void wait(size_t event) override {
+      if (gpu_.is_recording_) throw NotRecordable("a wait for a copy cannot be recorded");
       gpu_.counters().wait();
       copies_.wait(event);
     }

@@ -65,14 +65,18 @@ class HostMirror final : public Optimizer {
       slots[i].copy = View::none();
       slots[i].not_finite = &marks[i];
     }
-    const auto order = [&] { down_->order(), up_->order(); };
     try {
       update_groups(args, params, slots);
     } catch (...) {
-      order();
+      for (CopyStream* stream : {down_.get(), up_.get()}) {
+        try {
+          stream->order();
+        } catch (const std::exception&) {  // the first error is the one to tell
+        }
+      }
       throw;
     }
-    order();
+    down_->order(), up_->order();
     cast_copies(params);
     Device& device = Device::current();
     for (size_t i = 0; i < params.size(); ++i)

@@ -18,7 +18,8 @@ struct HostMirrorOptions {
   bool masters_on_host = false;  // of parameters with a copy
 };
 /// `optimizer` then sees parameters and gradients in ordinary memory; its state lies there. One whose parameters are not
-/// updated apart (Optimizer::updates_apart) has a single group, of all: nothing travels while it updates.
+/// updated apart (Optimizer::updates_apart) has a single group, of all: nothing travels while it updates. After an error
+/// in an update some groups are updated and others are not.
 OptimizerPtr host_mirror(OptimizerPtr optimizer, const HostMirrorOptions& options);
 
 /// Parameters [begin, end) that travel together.

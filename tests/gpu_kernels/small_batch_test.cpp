@@ -272,6 +272,10 @@ TEST_F(SmallBatch, MoreRowsOnTensorCores) {
   check_all({.rows = 16, .k = 64, .n = 48, .norm = true, .residual = true});
   check_all({.rows = 17, .k = 296, .n = 40, .norm = true, .gate = true, .act0 = Activation::gelu});
   check_all({.rows = 32, .k = 2600, .n = 16, .norm = true});  // more chunks than a ring holds
+  check_all({.rows = 8, .k = 2600, .n = 16, .norm = true});
+  check_all({.rows = 8, .k = 1320, .n = 16, .norm = true, .gate = true});
+  check_all({.rows = 17, .k = 1320, .n = 32, .gate = true});
+  check_all({.rows = 64, .k = 2600, .n = 32});
   check_all({.rows = 33, .k = 72, .n = 64, .wide_out = true, .scale = 0.5f});
   check_all({.rows = 64, .k = 544, .n = 32, .norm = true, .gate = true, .act0 = Activation::silu});
   check_all({.rows = 70, .k = 40, .n = 32, .residual = true});
@@ -296,7 +300,7 @@ TEST_F(SmallBatch, WideBlocksOfManyRows) {
   const int64_t wide = wide_columns();
   const Case one{.rows = 33, .k = 840, .n = wide + 16, .norm = true, .residual = true};
   const Case gated{
-      .rows = 128, .k = 40, .n = wide, .norm = true, .gate = true, .act0 = Activation::gelu};
+      .rows = 128, .k = 840, .n = wide, .norm = true, .gate = true, .act0 = Activation::gelu};
   for (const Case& c : {one, gated}) {
     check<bfloat16>(c);
     check<bfloat16, int8_t>(c);

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kernels/simt/emulator/emulator.h"
+#include "kernels/vectors/vectors.cuh"
 #include "tests/simt/device_array.cuh"
 
 namespace quintet::emulated {
@@ -38,6 +39,10 @@ __global__ void functions() {
     __ballot_sync(0xffffffffu, 1);
 }
 __global__ void caller() { __shfl_sync(1u, 1, 0); }
+__global__ void words(const float* x) {
+  uint32_t loaded[4];
+  load_words(x + (reinterpret_cast<uintptr_t>(x) % 16 == 0 ? 1 : 0), loaded);
+}
 __global__ void aligned(const float* x) { simt::cp_async_16(simt::shared<float>(0, 8) + 1, x); }
 __global__ void uninitialised() { simt::mbarrier_arrive(simt::shared<uint64_t>(0, 1)); }
 __global__ void arrivals() {
@@ -83,6 +88,7 @@ std::string message_of(const std::string& what) {
       {"functions", [] { simt::launch(functions, {.block = 32}); }},
       {"caller", [] { simt::launch(caller, {.block = 2}); }},
       {"aligned", [&] { simt::launch(aligned, {.block = 1, .shared = 32}, x.data()); }},
+      {"words", [&] { simt::launch(words, {.block = 1}, x.data()); }},
       {"uninitialised", [] { simt::launch(uninitialised, {.block = 1, .shared = 8}); }},
       {"arrivals", [] { simt::launch(arrivals, {.block = 1, .shared = 8}); }},
       {"limit", [] { simt::launch(nothing, {.block = 1, .shared = 300000}); }},

@@ -11,6 +11,11 @@ namespace quintet::emulated::simt {
 namespace emulator {
 [[noreturn]] void shared_out_of_bounds(std::ptrdiff_t index, std::ptrdiff_t count, size_t bytes);
 void* shared_window(size_t offset, size_t count, size_t element, size_t alignment);
+[[noreturn]] void misaligned(const void* p, size_t bytes);
+/// What a GPU loads or stores `bytes` at once of; it would stop.
+inline void check_alignment(const void* p, size_t bytes) {
+  if (reinterpret_cast<uintptr_t>(p) % bytes != 0) misaligned(p, bytes);
+}
 }  // namespace emulator
 
 /// A pointer into [begin, end) that may go anywhere and is checked where it is followed.

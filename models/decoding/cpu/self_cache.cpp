@@ -23,7 +23,12 @@ void SelfCache::start(const StackSpec& decoder, int64_t batch, const CacheOption
   const int64_t wanted = layout_.layer * decoder.num_layers;
   if (wanted > capacity_) {
     data_.reset();
-    data_.reset(static_cast<float*>(allocate_on_huge_pages(4 * wanted)));
+    const int64_t bytes = 4 * wanted;
+    // A step writes to every head's part: of huge pages all is there from the first token on.
+    constexpr int64_t kMostOnHugePages = 64 << 20;
+    data_.reset(static_cast<float*>(bytes <= kMostOnHugePages
+                                        ? allocate_on_huge_pages(bytes)
+                                        : std::aligned_alloc(kAlign, static_cast<size_t>(bytes))));
     capacity_ = data_ == nullptr ? 0 : wanted;
     QT_CHECK_AS(ExitCode::kEnvironment, data_ != nullptr,
                 "generation: cannot get {} MB for the cache of {} rows of {} tokens; use a smaller "

@@ -27,9 +27,9 @@ struct CacheOptions {
 
 class SelfCache {
  public:
-  /// Forgets all tokens. Memory is taken huge page by huge page as tokens are written, and kept for
-  /// the next batch if that fits. Throws a usage error for sizes that are not positive, kEnvironment when
-  /// memory is short.
+  /// Forgets all tokens. Memory is kept for the next batch if that fits; of a large cache it is taken page by page as
+  /// tokens are written, a small one lies on huge pages. Throws a usage error for sizes that are not positive,
+  /// kEnvironment when memory is short.
   void start(const StackSpec& decoder, int64_t batch, const CacheOptions& options);
 
   int64_t max_length() const { return options_.max_length; }

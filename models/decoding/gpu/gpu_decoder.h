@@ -8,9 +8,9 @@
 // The encoder runs once; cross-attention's keys and values are computed once an item and shared by
 // its decodes, as are a decoder-only network's of its prefixes; self-attention's are written once and
 // never moved. A step is recorded once (a CUDA graph) and repeated, over all rows whether they rest or
-// not. In the dtype the parameters are used in (models/base_model.h). Few rows (kMaxSmallBatchRows) take
-// kernels that do the norm, the product and what follows it at once and leave logits in float32; more
-// rows take the ops, whose logits are rounded to the dtype.
+// not. In the dtype the parameters are used in (models/base_model.h). Up to 8 rows, and in bfloat16 64 or
+// 128 (SmallBatchMatmul::takes_tiles), take kernels that do the norm, the product and what follows it at once and leave
+// logits in float32; more rows take the ops, whose logits are rounded to the dtype.
 
 #include <array>
 #include <functional>

@@ -104,6 +104,11 @@ void finish_thread(Thread& thread) {
   leave_cluster(thread);
 }
 
+void misaligned(const void* p, size_t bytes) {
+  fail_here(
+      fmt::format("an access of {} bytes at address {}, which is no multiple of them", bytes, p));
+}
+
 void* shared_window(size_t offset, size_t count, size_t element, size_t alignment) {
   const size_t size = self->block->shape->shared;
   if (offset % alignment) {
