@@ -82,7 +82,7 @@ def check_all(folder):
     assert status == 1 and f"{file}warpgroup_products: in no line" in output and " 1 faults" in output, output
     status, output = check(folder, f"cold {file}absent")
     assert status == 1 and f"cold {file}absent: not in the files" in output, output
-    for unnamed in "kernels_to_check:*", "*:*<3>", "*:*,false>", "*:*float*", "kernels_to_check:*_products":
+    for unnamed in "kernels_to_check:*", "*:*<3>", "*:*,false>", "*:*float*", "kernels_to_check:*_products", "*:m*", "*:re*s":
         status, output = check(folder, "", f"cold {unnamed}")
         assert status == 1 and "list.txt:2: a kernel that is not hot is named" in output, (unnamed, output)
     disassembled = shutil.which("cuobjdump")
