@@ -2,6 +2,8 @@
 // tensor-core kernels take: head sizes that are multiples of 8, lengths of no particular size,
 // every mask; in the emulator as sm_80 and as sm_90, under three schedules, and on a GPU.
 
+#include <dlfcn.h>
+
 #include "kernels/attention/ranges.h"
 #include "runtime/op/op.h"
 #include "tests/gpu_kernels/on_device.h"
@@ -23,6 +25,7 @@ struct Setting {
   bool forward_alone = false;       // weights are 0 and 1, gradients rounding
   Attrs attrs{};
   bool sm90_alone = false;
+  bool two_a_block = false;  // as many sequences as give each multiprocessor two heads, or nearly
 };
 void PrintTo(const Setting& s, std::ostream* out) { *out << s.name; }
 
@@ -143,11 +146,38 @@ struct Problem {
 constexpr DType kDTypes[] = {DType::bf16, DType::bf16, DType::bf16, DType::f32,
                              DType::i32,  DType::i32,  DType::i32};
 
-class AttentionBf16 : public DeviceTest, public ::testing::WithParamInterface<Setting> {};
+class AttentionBf16 : public DeviceTest, public ::testing::WithParamInterface<Setting> {
+ public:
+  /// Of the device under test.
+  static int multiprocessors() {
+    int count = 4;
+    if (name().starts_with("emulated")) return count;
+    void* driver = dlopen("libcuda.so.1", RTLD_NOW);
+    constexpr int kMultiprocessorCount = 16;  // cuda.h: CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+    reinterpret_cast<int (*)(int*, int, int)>(dlsym(driver, "cuDeviceGetAttribute"))(
+        &count, kMultiprocessorCount, 0);
+    return count;
+  }
+};
 using AttentionRanges = DeviceTest;
 using AttentionGradients = DeviceTest;
 
-void check(const Setting& s) {
+/// Blocks of sm_90 take a second head then, of the gradient with all its keys (best_parts() of kernels/attention/gpu).
+int64_t batch_for_two_a_block(int64_t heads, int64_t multiprocessors) {
+  return std::max<int64_t>(1, 2 * multiprocessors / heads);
+}
+
+TEST(AttentionTwoABlock, IsMoreThanOneOnEveryGpu) {
+  for (const int64_t multiprocessors : {4, 108, 114, 132, 148})
+    for (const int64_t heads : {5, 7, 8}) {
+      const int64_t items = heads * batch_for_two_a_block(heads, multiprocessors);
+      EXPECT_GT(items, multiprocessors);
+      EXPECT_LE(items, 2 * multiprocessors);
+    }
+}
+
+void check(Setting s) {
+  if (s.two_a_block) s.batch = batch_for_two_a_block(s.heads, AttentionBf16::multiprocessors());
   const Problem problem(s);
   const AttentionOracle oracle(problem.in, problem.attrs);
   Array out = like(problem.in[0]);
@@ -318,21 +348,28 @@ INSTANTIATE_TEST_SUITE_P(
                 .has_prefix = true,
                 .segments = {40, 40},
                 .has_holes = true},
-        // More heads of sequences than the emulator has multiprocessors: a block takes two, with all their keys.
-        Setting{.name = "two_a_block", .queries = 40, .keys = 140, .heads = 7, .sm90_alone = true},
+        // More heads of sequences than the device has multiprocessors: a block takes two, with all their keys.
+        Setting{.name = "two_a_block",
+                .queries = 40,
+                .keys = 140,
+                .heads = 7,
+                .sm90_alone = true,
+                .two_a_block = true},
         Setting{.name = "two_a_block_wide",
                 .queries = 70,
                 .keys = 100,
                 .heads = 5,
                 .depth = 128,
-                .sm90_alone = true},
+                .sm90_alone = true,
+                .two_a_block = true},
         Setting{.name = "two_a_block_unseen_keys",
                 .queries = 60,
                 .keys = 390,
                 .heads = 8,
                 .buckets = 0,
                 .segments = {60},
-                .sm90_alone = true},
+                .sm90_alone = true,
+                .two_a_block = true},
         Setting{.name = "dropout", .queries = 70, .keys = 140, .attrs = kDropped},
         Setting{.name = "dropout_packed",
                 .queries = 140,
