@@ -2,6 +2,7 @@
 // on the first sequence.
 //
 //   attention_bench --device=cuda [--tiny] [--only=512x512] [--runs=30]
+//   compute-sanitizer --tool=racecheck attention_bench --check --runs=1
 //
 // A line a measurement (bench/gpu/README.md): variants quintet (the op, as a step calls it: with a
 // mask whose ranges are there) and quintet_sm80 (the kernels for older devices), each also with _no_bias; backward
@@ -40,6 +41,19 @@ const std::vector<Case> kTinyCases = {{1, 2, 16, 32, 32, ""},
                                       {1, 2, 16, 16, 16, "causal"},
                                       {1, 2, 16, 16, 32, "cross"},
                                       {1, 2, 16, 32, 32, "packed4"}};
+
+/// For a sanitizer: twice as many heads of sequences as multiprocessors, so that each block takes a second one (and the gradient's
+/// blocks all of its keys), and four blocks of keys, more than the rings have places; heads of both sizes.
+std::vector<Case> check_cases(bool tiny) {
+  const int64_t batch = QT_GPU::simt::device().multiprocessors;
+  std::vector<Case> cases;
+  for (const int64_t depth : {64, 128}) {
+    cases.push_back({batch, 2, depth, 128, 128, "causal"});
+    cases.push_back({batch, 2, depth, 130, 400, "cross"});
+    if (!tiny) cases.push_back({batch, 2, depth, 400, 400, ""});
+  }
+  return cases;
+}
 
 /// Operands and results of a case for `batch` sequences of the given dtype.
 struct Problem {
@@ -150,7 +164,8 @@ void measure(const Case& c, bool bias, Path path, int runs) {
   std::vector<Problem>
       problems;  // by turns, so that a call finds nothing in the second-level cache
   int64_t bytes = 0;
-  while (problems.empty() || (bytes < (200 << 20) && problems.size() < 8)) {
+  while (problems.empty() || (bytes < (200 << 20) &&
+                              problems.size() < std::min<size_t>(8, static_cast<size_t>(runs)))) {
     problems.emplace_back(c, c.batch, DType::bf16, bias, 0);
     bytes += problems.back().bytes();
   }
@@ -185,8 +200,10 @@ void measure(const Case& c, bool bias, Path path, int runs) {
 
 void run(const Options& options) {
   std::vector<Path> paths = {Path::kOp};
-  if (QT_GPU::simt::device().sm == 90) paths.insert(paths.end(), {Path::kSm80, Path::kNoPingPong});
-  for (const Case& c : options.tiny ? kTinyCases : kCases) {
+  if (QT_GPU::simt::device().sm == 90 && !options.check)
+    paths.insert(paths.end(), {Path::kSm80, Path::kNoPingPong});
+  const auto cases = options.check ? check_cases(options.tiny) : options.tiny ? kTinyCases : kCases;
+  for (const Case& c : cases) {
     if (!options.wants(c.name())) continue;
     for (const Path path : paths)
       for (const bool bias : {true, false}) {
@@ -208,5 +225,5 @@ void run(const Options& options) {
 }  // namespace quintet::bench
 
 int main(int argc, char** argv) {
-  return quintet::bench::run_program(argc, argv, quintet::bench::run);
+  return quintet::bench::run_program(argc, argv, quintet::bench::run, true);
 }

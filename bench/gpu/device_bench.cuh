@@ -2,7 +2,7 @@
 // What the benches of this folder share: flags, arrays on the device, times of calls, a program's end. Compiled by nvcc for a
 // GPU, and for the emulator, where times say nothing and the programs run in CI (--device=emulated --tiny).
 //
-//   const Options options = parse(argc, argv);             // --device=cuda --tiny --only=rms_norm --runs=20 --profile
+//   int main(int argc, char** argv) { return run_program(argc, argv, run); }  // --device=cuda --tiny --only=rms_norm --runs=20 --profile
 //   Array x({rows, d}, DType::bf16);
 //   x.vary(-1, 1);
 //   const std::vector<double> ms = time_calls(options.runs, [&](int) { QT_GPU::scale_gpu(...); });
@@ -28,18 +28,22 @@ namespace quintet::bench {
 
 struct Options {
   std::string device = "cuda", only;
+  std::vector<std::string> skip;
   bool tiny = false;
+  bool check = false;  // cases for a sanitizer, of a program that has them
   bool profile =
       false;  // of a GPU: ncu --profile-from-start=off sees the calls that are timed, and nothing around them
   int runs = 20;
-  /// Whether --only, a part of a name, lets this one be measured.
-  bool wants(const std::string& name) const { return name.find(only) != std::string::npos; }
+  /// Whether --only, a part of a name, and each --skip, a whole one, let this one be measured.
+  bool wants(const std::string& name) const {
+    return name.find(only) != std::string::npos && std::ranges::find(skip, name) == skip.end();
+  }
 };
 
 inline bool profiles = false;  // Options::profile of the program
 
 /// Makes --device the current one. Throws a usage error for other flags.
-inline Options parse(int argc, char** argv) {
+inline Options parse(int argc, char** argv, bool has_check) {
   Options options;
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
@@ -49,14 +53,19 @@ inline Options parse(int argc, char** argv) {
       options.tiny = true;
     else if (flag == "--profile")
       options.profile = true;
+    else if (flag == "--check" && has_check)
+      options.check = true;
     else if (flag.starts_with("--device="))
       options.device = value;
     else if (flag.starts_with("--only="))
       options.only = value;
+    else if (flag.starts_with("--skip="))
+      options.skip.push_back(value);
     else if (flag.starts_with("--runs="))
       options.runs = std::atoi(value.c_str());
     else
-      fail(ExitCode::kUsage, "{}: expected --device, --only, --profile, --runs or --tiny", flag);
+      fail(ExitCode::kUsage, "{}: expected {}--device, --only, --profile, --runs, --skip or --tiny",
+           flag, has_check ? "--check, " : "");
   }
   if (options.tiny) options.runs = std::min(options.runs, 2);
   use_device(options.device);
@@ -240,10 +249,10 @@ inline double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// main(): what `run` throws is printed, and its exit code given.
-inline int run_program(int argc, char** argv, void (*run)(const Options&)) {
+/// main(): what `run` throws is printed, and its exit code given. `has_check`: it knows Options::check.
+inline int run_program(int argc, char** argv, void (*run)(const Options&), bool has_check = false) {
   try {
-    run(parse(argc, argv));
+    run(parse(argc, argv, has_check));
     return 0;
   } catch (const Error& error) {
     std::fprintf(stderr, "%s: %s\n", argv[0], error.what());

@@ -11,6 +11,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 import threading
 import time
 
@@ -24,19 +25,45 @@ def stop_all():
         program.stop()
 
 
-def stop_all_on_signals():
-    """A run that is stopped takes its programs with it."""
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *ignored: os._exit(130) if stop_all() is None else None)
+def exit_on_signals():
+    """A run that is stopped ends as by an exception: it stops its programs and reports first."""
+    def leave(*ignored):
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
+        sys.exit(130)
+
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    for number in numbers:
+        signal.signal(number, leave)
+
+
+def open_to_append(path):
+    """A file of lines, whose last one may have been cut short with the program that wrote it."""
+    torn = path.exists() and path.read_bytes()[-1:] not in (b"", b"\n")
+    file = open(path, "a", encoding="utf-8")
+    file.write("\n" if torn else "")
+    return file
+
+
+def json_lines(path):
+    """The objects of a file of lines, if it is there; without those cut short."""
+    found = []
+    for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        try:
+            found.append(json.loads(text))
+        except ValueError:
+            continue
+    return found
 
 
 class Program:
     """One running program. `name` goes into the record of a failure, `on_line(dict)` gets its measurements; `translate`
-    makes one, several in a list or none of what it prints."""
+    makes one, several in a list or none of what it prints. `late`: it was stopped by its limit, or says that its own left
+    something out."""
 
     def __init__(self, name, command, on_line, environment=None, translate=None):
         self.name, self.on_line, self.translate = name, on_line, translate
-        self.lines = 0
+        self.lines, self.late = 0, False
         self.errors = collections.deque(maxlen=40)
         self.ready = threading.Event()
         self.done = threading.Event()
@@ -58,8 +85,10 @@ class Program:
                 line = json.loads(text)
             except ValueError:
                 continue
+            self.late |= line.get("late", False)
             if line.get("ready"):
                 self.ready.set()
+            if "ready" in line or line == {"late": True}:
                 continue
             translated = self.translate(line) if self.translate else line
             for line in translated if isinstance(translated, list) else [translated] if translated else []:
@@ -95,6 +124,7 @@ class Program:
     def finish(self, limit):
         """Waits for the end. None, or why it failed: a limit in seconds or an exit status."""
         if not self.done.wait(limit):
+            self.late = True
             self.stop()
             return f"stopped after {limit:.0f} s"
         for thread in self.threads:
@@ -102,6 +132,12 @@ class Program:
         if self.process.returncode == 0:
             return None
         return f"exit {self.process.returncode}: {last_words(self.errors)}"
+
+
+def kind_of(machine):
+    """What measurements of one report have in common; a GPU is another card of the same kind there."""
+    gpu = machine.get("gpu")
+    return gpu.split(",")[0] if gpu else machine.get("cpu"), machine.get("device"), machine.get("tiny")
 
 
 def last_words(errors, most=300):

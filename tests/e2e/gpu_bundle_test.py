@@ -84,10 +84,28 @@ def test_programs_run_in_a_clean_environment_after_moving(tmp_path):
     assert not list(moved.rglob("libc.so*")) and not list(moved.rglob("libcuda*"))
 
 
+def test_a_tool_is_started_on_the_program_itself(tmp_path):
+    out = copy_of_bundle(tmp_path / "bundle")
+    tool = tmp_path / "tool"
+    tool.write_text("#!/bin/sh\necho $LD_LIBRARY_PATH\necho $*\nshift\nexec \"$@\"\n")
+    tool.chmod(0o755)
+    done = subprocess.run([out / "bin" / "quintet", "--version"], capture_output=True, text=True, timeout=60,
+                          env={**CLEAN, "QUINTET_LAUNCH_WITH": f"{tool} --kernel-name=regex:^(a|b)_kernel$"})
+    libraries, words, said = done.stdout.splitlines()[:3]
+    assert f"{out}/unpacked/lib" in libraries and said.startswith("quintet "), done
+    assert words == f"--kernel-name=regex:^(a|b)_kernel$ {out}/unpacked/libexec/quintet --version", done
+
+
 def test_its_tests_run_with_their_environment_and_their_failures_count(tmp_path):
     out = copy_of_bundle(tmp_path / "bundle")
     both = call(out / "test")
     assert both.returncode == 1 and "1 passed, 1 failed" in both.stdout and "FAILED  bad_test" in both.stdout, both
+    log = tmp_path / "log"
+    log.write_text(both.stdout + "\nok      another_test\n")
+    again = call(out / "test", f"--resume={log}")
+    assert again.returncode == 1 and again.stdout == "1 passed, 1 failed, 0 skipped\n", again
+    log.write_text("ok      good_test\nok      bad_t")  # cut short
+    assert "FAILED  bad_test" in call(out / "test", f"--resume={log}").stdout
     good = call(out / "test", "good")
     assert good.returncode == 0 and "1 passed, 0 failed" in good.stdout, good
     assert "('good_test', 'good_test', [], ['A=1', 'B=two words'])" in (out / "test").read_text()

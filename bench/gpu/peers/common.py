@@ -41,12 +41,20 @@ def each_in_time(args, jobs, measure):
     wait_for_turn(args)
     started = time.monotonic()
     for job in jobs:
-        if job.error or time.monotonic() - started > args.seconds:
+        if job.error or out_of_time(args, started):
             continue
         try:
             measure(job)
         except Exception as error:  # noqa: BLE001
             job.fail(error)
+
+
+def out_of_time(args, started):
+    """Whether --seconds are over since then; bench/gpu/run is told, so that it asks again for what is left out."""
+    over = time.monotonic() - started > args.seconds
+    if over:
+        print_line(late=True)
+    return over
 
 
 def hf_model(transformers, size, **more):
@@ -70,6 +78,8 @@ def arguments(description, add=None):
     parser.add_argument("--wait", action="store_true", help="wait for a line on stdin before measuring")
     parser.add_argument("--cases", default="", help="only cases whose names contain one of these, comma-separated")
     parser.add_argument("--variants", default="", help="only these variants, comma-separated")
+    parser.add_argument("--skip", action="append", default=[], metavar="CASE VARIANT ROUND|failed",
+                        help="what an earlier call measured; may be repeated")
     parser.add_argument("--iterations", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=45, help="after these no further job of a round is begun")
@@ -107,7 +117,7 @@ def measure(args, jobs, time_calls, release=lambda args: None):
     for round_number in range(1, args.rounds + 1):
         started = time.monotonic()
         for job in jobs if round_number % 2 else list(reversed(jobs)):
-            if job.error or time.monotonic() - started > args.seconds:
+            if job.error or job.is_done(args, [round_number]) or out_of_time(args, started):
                 continue
             try:
                 for part, calls in job.make().items():
@@ -135,14 +145,19 @@ class Job:
     def fail(self, error):
         self.error = short(error)
         print_line(workload=self.case["workload"], case=self.case["name"], part="", variant=self.variant,
-                   error=self.error)
+                   error=self.error, late=isinstance(error, TimeoutError))
+
+    def is_done(self, args, rounds):
+        """By --skip."""
+        done = [f"{self.case['name']} {self.variant} {of}" for of in ("failed", *rounds)]
+        return done[0] in args.skip or all(one in args.skip for one in done[1:])
 
 
 def chosen(args, jobs):
     cases = [word for word in args.cases.split(",") if word]
     variants = [word for word in args.variants.split(",") if word]
     return [job for job in jobs if (not cases or any(word in job.case["name"] for word in cases))
-            and (not variants or job.variant in variants)]
+            and (not variants or job.variant in variants) and not job.is_done(args, range(1, args.rounds + 1))]
 
 
 def copies_for(byte_count, tiny):
