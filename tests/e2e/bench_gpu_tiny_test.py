@@ -247,6 +247,7 @@ def test_a_set_that_was_cut_short_is_in_the_report_and_goes_on(tmp_path):
     again = subprocess.run([*command, "--resume"], capture_output=True, text=True, timeout=60)
     assert again.returncode == 0, again
     assert measured() == ["gemm_64", "first", "second", "second", "third"], lines()
+    assert sum("machine" in line for line in lines()) == 2  # the second is not swallowed by the torn line
     assert "--skip=first" in bench.with_name("calls").read_text().splitlines()[-1]
     subprocess.run([*command, "--resume"], check=True, capture_output=True, timeout=60)
     assert len(measured()) == 5 and len(bench.with_name("calls").read_text().splitlines()) == 2, lines()
