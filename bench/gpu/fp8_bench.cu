@@ -1,9 +1,9 @@
 // FP8 products of dense layers against bfloat16's on a GPU: times by CUDA events of what a layer, or layers that share their
 // input, take forward and backward, casts and transposes included, or made by others (fused), and of cuBLASLt's forward product alone.
 //
-//   fp8_bench --device=cuda [--tiny] [--runs=20]
+//   fp8_bench --device=cuda [--tiny] [--only=backward] [--runs=20]
 //
-// A line a measurement: {"name", "rows", "k", "n", "layers", "ms" (median), "tflops"}. Sizes: t5_1_1_large, 16 x 512 tokens.
+// A line a measurement: {"name" (what, and rows x k x n x layers), "ms" (median), "tflops"}. Sizes: t5_1_1_large, 16 x 512 tokens.
 
 #include "bench/gpu/device_bench.cuh"
 #include "kernels/fp8/fp8_gpu.h"
@@ -17,7 +17,7 @@ struct Sizes {
   int64_t rows, k, n, layers;
 };
 
-void measure(const Sizes& s, int runs) {
+void measure(const Sizes& s, const Options& options) {
   Array x({s.rows, s.k}, DType::bf16);
   const Array dx({s.rows, s.k}, DType::bf16);
   x.vary(-1, 1);
@@ -52,19 +52,16 @@ void measure(const Sizes& s, int runs) {
   for (const View& view : three(dw)) grads.push_back(view);
   const auto out = three(y);
   const double flops = 2.0 * static_cast<double>(s.rows * s.k * s.n * s.layers);
-  const auto print = [&](const char* name, double work, const std::function<void()>& body) {
-    double ms = 0;
+  const auto print = [&](const char* what, double work, const std::function<void()>& body) {
+    const std::string name = fmt::format("{} {}x{}x{}x{}", what, s.rows, s.k, s.n, s.layers);
+    if (!options.wants(name)) return;
     try {
-      ms = median(time_calls(runs, [&](int) { body(); }));
+      const double ms = median(time_calls(options.runs, [&](int) { body(); }));
+      fmt::print("{{\"name\": \"{}\", \"ms\": {:.4f}, \"tflops\": {:.1f}}}\n", name, ms,
+                 work / ms * 1e-9);
     } catch (const Error& error) {  // the others say more
-      std::printf("{\"name\": \"%s\", \"error\": \"%s\"}\n", name, error.what());
-      return;
+      fmt::print("{{\"name\": \"{}\", \"error\": \"{}\"}}\n", name, error.what());
     }
-    std::printf(
-        "{\"name\": \"%s\", \"rows\": %lld, \"k\": %lld, \"n\": %lld, \"layers\": %lld, \"ms\": "
-        "%.4f, \"tflops\": %.1f}\n",
-        name, static_cast<long long>(s.rows), static_cast<long long>(s.k),
-        static_cast<long long>(s.n), static_cast<long long>(s.layers), ms, work / ms * 1e-9);
     std::fflush(stdout);
   };
   print("bfloat16 forward", flops, [&] {
@@ -112,7 +109,7 @@ void run(const Options& options) {
                              {rows, 1024 / part, 1024 / part, 1},
                              {rows, 1024 / part, 2816 / part, 2},
                              {rows, 2816 / part, 1024 / part, 1}})
-    measure(sizes, options.runs);
+    measure(sizes, options);
 }
 
 }  // namespace
