@@ -10,7 +10,7 @@ import sys
 import time
 import types
 
-from e2e import QUINTET, ROOT, run, skip
+from e2e import QUINTET, ROOT, run, skip, wait_for
 
 BENCH = ROOT / "bench" / "gpu"
 
@@ -203,6 +203,7 @@ for case in "first", "second", "third":
     if f"--skip={{case}}" not in sys.argv:
         print('{{"workload": "K1", "case": "%s", "part": "forward", "variant": "quintet", "ms": [1.5]}}' % case, flush=True)
     while case == "second" and (here / "hangs").exists():
+        # delay: a program that hangs
         time.sleep(0.05)
 """
 
@@ -212,13 +213,6 @@ def stub(path, text):
     path.write_text(text.format(python=sys.executable))
     path.chmod(0o755)
     return path
-
-
-def until(condition, seconds=60):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_a_set_that_was_cut_short_is_in_the_report_and_goes_on(tmp_path):
@@ -235,7 +229,7 @@ def test_a_set_that_was_cut_short_is_in_the_report_and_goes_on(tmp_path):
         return [line["case"] for line in lines() if "ms" in line]
 
     cut = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    until(lambda: (out / "measurements.jsonl").exists() and "second" in measured())
+    wait_for(lambda: (out / "measurements.jsonl").exists() and "second" in measured())
     # The report follows the lines; it does not wait for the end.
     (out / "report.md").unlink(missing_ok=True)
     cut.send_signal(signal.SIGTERM)
@@ -268,7 +262,7 @@ def test_the_report_comes_while_a_program_measures(tmp_path):
     (tmp_path / "bin" / "hangs").touch()
     killed = subprocess.Popen([sys.executable, BENCH / "run", "kernels", "--tiny", "--device=cpu", "--peers=none", f"--bin={bench.parent}",
                                f"--out={out}"], stderr=subprocess.DEVNULL)
-    until(lambda: (out / "report.md").exists() and "| second | forward |" in (out / "report.md").read_text())
+    wait_for(lambda: (out / "report.md").exists() and "| second | forward |" in (out / "report.md").read_text())
     assert '"ended"' not in (out / "measurements.jsonl").read_text()
     killed.terminate()
     assert killed.wait(30) == 130

@@ -81,9 +81,7 @@ TEST(Emulator, MaskWithoutTheCaller) {
 TEST(Emulator, MisalignedCopy) {
   expect_parts("aligned", {"cp.async: an address is not a multiple of 16"});
 }
-TEST(Emulator, MisalignedWords) {
-  expect_parts("words", {"an access of 16 bytes at address"});
-}
+TEST(Emulator, MisalignedWords) { expect_parts("words", {"an access of 16 bytes at address"}); }
 TEST(Emulator, BarrierNotInitialised) {
   expect_parts("uninitialised", {"offset 0 of shared memory are not an mbarrier"});
 }
