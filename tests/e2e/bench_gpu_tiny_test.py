@@ -371,6 +371,21 @@ def test_tools_start_on_the_program_and_not_on_its_launcher(tmp_path):
     assert "tools/attention_bench /of/attention_bench --device=cpu --check --runs=1 --tiny" in (tmp_path / "kit" / "sanitizer.log").read_text()
 
 
+# Says what `quintet bench checkpoint` says.
+CHECKPOINT_STUB = """#!/bin/sh
+[ "$2" = checkpoint ] && echo '{{"stall_seconds": 1, "copy_seconds": 1, "write_seconds": 1, "restore_seconds": 1}}'
+exit 0
+"""
+
+
+def test_results_may_lie_in_the_bundle(tmp_path):
+    stub(tmp_path / "quintet", CHECKPOINT_STUB)
+    assert kit(tmp_path, "--steps=checkpoint", programs=tmp_path) == {"checkpoint": "ok"}
+    assert '"part": "restore"' in (tmp_path / "kit" / "measurements.jsonl").read_text()
+    (tmp_path / "quintet").unlink()
+    assert kit(tmp_path, "--steps=shared", programs=tmp_path) == {"shared": "absent"}
+
+
 def assert_tools_saw_the_hot_kernels(folder):
     calls = (folder / "tools" / "calls").read_text().splitlines()
     sanitized = [call for call in calls if call.startswith("compute-sanitizer --target-processes=all --tool=")]
