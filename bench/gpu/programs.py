@@ -6,6 +6,7 @@ measurement handed on at once; standard error is kept for the message when it fa
 
 import atexit
 import collections
+import datetime
 import json
 import os
 import pathlib
@@ -138,6 +139,36 @@ def kind_of(machine):
     """What measurements of one report have in common; a GPU is another card of the same kind there."""
     gpu = machine.get("gpu")
     return gpu.split(",")[0] if gpu else machine.get("cpu"), machine.get("device"), machine.get("tiny")
+
+
+def since_another_kind(lines):
+    """The lines since a machine of another kind wrote the last one: what measurements of the last machine stand beside."""
+    kept, kind = [], None
+    for line in lines:
+        if "machine" in line:
+            if kind not in (None, kind_of(line["machine"])):
+                kept = []
+            kind = kind_of(line["machine"])
+        kept.append(line)
+    return kept
+
+
+def this_machine(device, tiny):
+    """What is to be known of it; of GPUs the first one's name, driver and memory, and its UUID as `card`."""
+    def first_line(command):
+        status, output = probe(command, 20)
+        return output.strip().splitlines()[0].strip() if status == 0 and output.strip() else None
+
+    gpu = card = None
+    if device == "cuda":
+        found = first_line(["nvidia-smi", "--query-gpu=name,driver_version,memory.total,uuid", "--format=csv,noheader"])
+        gpu, _, card = found.rpartition(", ") if found else (None, None, None)
+    cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo", encoding="utf-8")
+                if line.startswith("model name")), "unknown")
+    root = pathlib.Path(__file__).resolve().parents[2]
+    commit = first_line(["cat", root / "commit"]) or first_line(["git", "-C", root, "rev-parse", "--short", "HEAD"])
+    return dict(gpu=gpu, card=card, cpu=cpu, cores=len(os.sched_getaffinity(0)), device=device, tiny=tiny,
+                date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), commit=commit)
 
 
 def last_words(errors, most=300):

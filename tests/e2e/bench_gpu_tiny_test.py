@@ -1,5 +1,6 @@
 """bench/gpu end to end at tiny sizes, on the CPU and on the emulator: it needs no GPU and no peers, and says which were not there."""
 
+import importlib.machinery
 import json
 import os
 import pathlib
@@ -257,6 +258,39 @@ def test_a_set_that_was_cut_short_is_in_the_report_and_goes_on(tmp_path):
     assert "| first | forward | 1.500 (±0%) |" in (out / "report.md").read_text()
 
 
+def program(name):
+    """A script of bench/gpu as a module."""
+    loader = importlib.machinery.SourceFileLoader(f"bench_gpu_{name}", str(BENCH / name))
+    module = types.ModuleType(loader.name)
+    module.__file__ = loader.path
+    sys.path.insert(0, str(BENCH))
+    loader.exec_module(module)
+    return module
+
+
+def test_calls_on_other_machines_are_told_apart(tmp_path):
+    def machine(gpu, card):
+        return {"machine": dict(gpu=gpu, card=card, device="cuda", tiny=False)}
+
+    def measured(set_name, run, *cases):
+        return [dict(set=set_name, run=run, case=case, variant="torch", round=1, ms=1) for case in cases]
+
+    # A call on an H100, one cut on an H200, and one that goes on there: the report has nothing of the H100.
+    h100, h200, other = machine("NVIDIA H100", "a"), machine("NVIDIA H200", "b"), machine("NVIDIA H200", "c")
+    Earlier = program("run").Earlier
+    lines = [h100, dict(set="kernels", ended="on_h100"), *measured("kernels", "cut", "x", "y"), h200, dict(set="kernels", ended="on_h200")]
+    earlier = Earlier(lines, h200["machine"])
+    assert earlier.ended == {("kernels", "on_h200")} and not earlier.units, vars(earlier)
+    assert not Earlier(lines, h100["machine"]).ended
+    # Another card of the kind: all but the ceilings, those that were cut short, too.
+    ceilings = [*measured("ceilings", "peer", "gemm", "copy"), dict(set="ceilings", ended="ours")]
+    lines = [h200, *ceilings, *measured("kernels", "cut", "x", "y")]
+    earlier = Earlier([*lines, other], other["machine"])
+    assert not earlier.ended and list(earlier.units) == [("kernels", "cut")] and earlier.skip(("kernels", "cut")) == ["--skip=x torch 1"]
+    earlier = Earlier([*lines, other], h200["machine"])
+    assert earlier.ended and earlier.skip(("ceilings", "peer")) == ["--skip=gemm torch 1"], vars(earlier)
+
+
 def test_the_report_comes_while_a_program_measures(tmp_path):
     bench, out = stub(tmp_path / "bin" / "decode_bench", BENCH_STUB), tmp_path / "out"
     (tmp_path / "bin" / "hangs").touch()
@@ -334,10 +368,28 @@ def test_the_kit_goes_on_where_it_was_cut_short(tmp_path):
         '{"step": "starts", "part": "version", "result": "late", "seconds": 1}\n'
         '{"step": "starts", "part": "gemm", "result": "failed", "seconds": 1}\n{"step": "profile", "part": "tr')
     assert list(kit(tmp_path, "--resume", steps).items()) == [("profile", "ok"), ("starts", "ok")]
-    parts = [json.loads(line)["part"] for line in (tmp_path / "kit" / "steps.jsonl").read_text().splitlines() if line.endswith("}")]
-    assert parts == ["version", "gemm", "train", "version"], parts
+    assert [part for _, part, _ in ended(tmp_path)] == ["version", "gemm", "train", "version"], ended(tmp_path)
     # Without --resume everything is done, and what was there is kept.
-    assert kit(tmp_path, "--steps=starts") == {"starts": "ok"} and (tmp_path / "kit" / "earlier-1" / "profile.log").exists()
+    assert kit(tmp_path, "--steps=starts") == {"starts": "ok"} and list(tmp_path.glob("kit/earlier-*/profile.log"))
+    # What bench/gpu/run had measured there moves, too.
+    (tmp_path / "kit" / "steps.jsonl").unlink()
+    (tmp_path / "kit" / "measurements.jsonl").write_text("{}\n")
+    assert kit(tmp_path, "--steps=starts") == {"starts": "ok"} and not (tmp_path / "kit" / "measurements.jsonl").exists()
+
+
+def test_parts_that_ended_on_another_kind_of_machine_are_done_again(tmp_path):
+    stub(tmp_path / "bin" / "quintet", "#!/bin/sh\n")
+    call = [sys.executable, BENCH / "all", tmp_path / "bin", "--steps=starts", "--device=cpu", f"--out={tmp_path / 'kit'}", "--resume"]
+    for tiny, parts in ((True, 2), (True, 2), (False, 4), (False, 4), (True, 6)):
+        subprocess.run([*call, *["--tiny"] * tiny], check=True, capture_output=True, timeout=60)
+        assert len(ended(tmp_path)) == parts, (tiny, ended(tmp_path))
+    assert (tmp_path / "kit" / "report.md").read_text().count("| starts |") == 2
+
+
+def ended(folder):
+    """[(step, part, result)] as bench/gpu/all wrote them."""
+    lines = (folder / "kit" / "steps.jsonl").read_text().splitlines()
+    return [(line["step"], line["part"], line["result"]) for line in map(json.loads, filter(lambda x: x.endswith("}"), lines)) if "step" in line]
 
 
 def test_three_calls_are_long_enough_and_sanitizers_come_third(tmp_path):
@@ -357,8 +409,7 @@ steps = kit.Kit.steps
 kit.Kit.steps = lambda self: {{name: (10, parts) for name, (limit, parts) in steps(self).items()}}
 sys.exit(kit.main())"""], capture_output=True, text=True, timeout=60)
     assert json.loads(result.stdout)["result"] == "late", result
-    ended = [json.loads(line) for line in (tmp_path / "kit" / "steps.jsonl").read_text().splitlines()]
-    assert [(line["part"], line["result"]) for line in ended] == [("version", "late"), ("gemm", "ok")], ended
+    assert ended(tmp_path) == [("starts", "version", "late"), ("starts", "gemm", "ok")], ended(tmp_path)
 
 
 def test_tools_start_on_the_program_and_not_on_its_launcher(tmp_path):
