@@ -22,8 +22,20 @@ running = set()
 
 @atexit.register
 def stop_all():
-    for program in list(running):
-        program.stop()
+    stop(list(running))
+
+
+def stop(programs):
+    """Ends programs and everything that they started, all at once."""
+    for kind in (signal.SIGTERM, signal.SIGKILL):
+        for program in programs:
+            try:
+                os.killpg(program.process.pid, kind)
+            except ProcessLookupError:
+                pass
+        end = time.monotonic() + 3
+        if all([program.done.wait(max(0, end - time.monotonic())) for program in programs]):
+            break
 
 
 def exit_on_signals():
@@ -33,7 +45,8 @@ def exit_on_signals():
             signal.signal(number, signal.SIG_IGN)
         sys.exit(130)
 
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    numbers = [number for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+               if signal.getsignal(number) != signal.SIG_IGN]  # as with nohup
     for number in numbers:
         signal.signal(number, leave)
 
@@ -112,21 +125,11 @@ class Program:
         except (BrokenPipeError, OSError, ValueError):
             pass
 
-    def stop(self):
-        """Ends the program and everything that it started."""
-        for kind in (signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.killpg(self.process.pid, kind)
-            except ProcessLookupError:
-                pass
-            if self.done.wait(3):
-                break
-
     def finish(self, limit):
         """Waits for the end. None, or why it failed: a limit in seconds or an exit status."""
         if not self.done.wait(limit):
             self.late = True
-            self.stop()
+            stop([self])
             return f"stopped after {limit:.0f} s"
         for thread in self.threads:
             thread.join(2)

@@ -291,6 +291,55 @@ def test_calls_on_other_machines_are_told_apart(tmp_path):
     assert earlier.ended and earlier.skip(("ceilings", "peer")) == ["--skip=gemm torch 1"], vars(earlier)
 
 
+# A Python with all peers, which never become ready and end only when they have to.
+PEERS_STUB = """#!/bin/sh
+[ "$1" = -c ] && exec echo '{{"torch": "2", "jax": "1", "optax": "1"}}'
+echo "$*" >>"$0.calls"
+trap '' TERM
+while :; do sleep 0.1; done
+"""
+
+
+def test_peers_have_the_time_of_the_call_and_end_together(tmp_path):
+    python = stub(tmp_path / "python", PEERS_STUB)
+
+    def late(*flags):
+        began = time.monotonic()
+        done = subprocess.run([sys.executable, BENCH / "run", "kernels", "--tiny", "--device=cpu", f"--python={python}", f"--bin={tmp_path}",
+                               f"--out={tmp_path / 'out'}", *flags], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 3, done
+        lines = [json.loads(line) for line in (tmp_path / "out" / "measurements.jsonl").read_text().splitlines()]
+        (tmp_path / "out" / "measurements.jsonl").unlink()
+        return {line["program"]: line["error"] for line in lines if line.get("late")}, time.monotonic() - began
+
+    others = "torch_attention", "torch_kernels", "torch_decode", "jax_kernels"
+    # delay: peers that hang are given three seconds to end, all of them together
+    why, seconds = late("--compile_limit=0.5")
+    assert why == dict.fromkeys(("torch_ceilings", *others), "not ready after 0 s") and seconds < 12, (why, seconds)
+    why, seconds = late("--seconds=3")
+    assert re.fullmatch("not ready after [12] s", why["torch_ceilings"]) and seconds < 12, (why, seconds)
+    assert why.items() >= dict.fromkeys(others, "not begun: the time was over").items(), why
+    assert "--compile_seconds=1 " in python.with_name("python.calls").read_text().splitlines()[-1]
+
+
+def test_a_part_of_the_kit_ends_in_its_time_and_with_the_terminal(tmp_path):
+    hangs = stub(tmp_path / "bin" / "quintet", f"#!/bin/sh\n[ \"$3\" = --help ] && exit\necho $$ >>{tmp_path}/pids\nexec sleep 60\n")
+    module = program("all")
+    args = types.SimpleNamespace(bundle=str(hangs.parent), out=str(tmp_path / "kit"), minutes=9, resume=False, device="cpu", tiny=True, python="python3")
+    one = module.Kit(args)
+    one.begin()
+    # delay: a program that hangs; bench/gpu/run ends by itself five seconds before its limit
+    assert one.run("checkpoint", 7, {"run": one.bench("checkpoint", "--peers=none")}) == "late"
+    assert "stopped after" in (tmp_path / "kit" / "measurements.jsonl").read_text()
+    killed = subprocess.Popen([sys.executable, BENCH / "all", hangs.parent, "--steps=starts", "--device=cpu", f"--out={tmp_path / 'kit'}"])
+    pids = tmp_path / "pids"
+    before = pids.read_text()
+    until(lambda: pids.read_text() != before)
+    killed.send_signal(signal.SIGHUP)
+    assert killed.wait(30) == 130
+    until(lambda: not pathlib.Path(f"/proc/{pids.read_text().split()[-1]}").exists(), 5)
+
+
 def test_the_report_comes_while_a_program_measures(tmp_path):
     bench, out = stub(tmp_path / "bin" / "decode_bench", BENCH_STUB), tmp_path / "out"
     (tmp_path / "bin" / "hangs").touch()
@@ -320,6 +369,13 @@ def test_a_peer_leaves_out_what_was_measured_and_says_when_it_was_late(tmp_path)
     args.skip = []
     common.measure(args, jobs[:1], lambda *ignored: [1.0])
     assert {"late": True} in lines, lines
+    # What there is no time to compile is late, and what was compiled is measured.
+    made = common.Job(dict(name="made", workload="K1"), "compiled", lambda: {"forward": [lambda: setattr(common, "STARTED", -100)]}, compiles=True)
+    late = common.Job(dict(name="late", workload="K1"), "compiled", None, compiles=True)
+    common.time_torch, common.release_torch = lambda *ignored: [1.0], lambda args: None
+    args.compile_seconds, args.seconds, lines[:] = 50, 45, []
+    common.run_torch(args, [made, late])
+    assert [(line["case"], line.get("late", False)) for line in lines if "case" in line] == [("late", True), ("made", False), ("made", False)], lines
 
 
 def test_our_programs_leave_out_what_is_skipped_and_have_cases_for_a_sanitizer(tmp_path):
@@ -432,7 +488,13 @@ exit 0
 def test_results_may_lie_in_the_bundle(tmp_path):
     stub(tmp_path / "quintet", CHECKPOINT_STUB)
     assert kit(tmp_path, "--steps=checkpoint", programs=tmp_path) == {"checkpoint": "ok"}
-    assert '"part": "restore"' in (tmp_path / "kit" / "measurements.jsonl").read_text()
+    lines = (tmp_path / "kit" / "measurements.jsonl").read_text()
+    assert '"part": "restore"' in lines
+    # By hand, with the folder named otherwise, nothing of it is measured again.
+    subprocess.run([BENCH / "run", "checkpoint", "--resume", "--out=kit", f"--bin={tmp_path}", "--tiny", "--device=cpu", "--peers=none"], cwd=tmp_path,
+                   check=True, capture_output=True, timeout=60)
+    again = (tmp_path / "kit" / "measurements.jsonl").read_text()
+    assert len(again) > len(lines) and again.count('"restore"') == lines.count('"restore"'), again
     (tmp_path / "quintet").unlink()
     assert kit(tmp_path, "--steps=shared", programs=tmp_path) == {"shared": "absent"}
 

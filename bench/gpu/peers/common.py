@@ -19,6 +19,15 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import workloads  # noqa: E402, F401
 
 
+STARTED = time.monotonic()
+
+
+def ask_for_time_to_compile(args):
+    """Raises what makes a job late when --compile_seconds are over since the program's start."""
+    if time.monotonic() - STARTED > args.compile_seconds:
+        raise TimeoutError(f"not compiled: {args.compile_seconds:.0f} s were over")
+
+
 def training_flags(parser):
     """Those of the programs that train with PyTorch."""
     parser.add_argument("--case", required=True, help="its whole name")
@@ -83,6 +92,7 @@ def arguments(description, add=None):
     parser.add_argument("--iterations", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=45, help="after these no further job of a round is begun")
+    parser.add_argument("--compile_seconds", type=float, default=150, help="after these nothing more is compiled")
     if add:
         add(parser)
     args = parser.parse_args()
@@ -219,6 +229,7 @@ def run_torch(args, jobs):
         if not job.compiles:
             continue
         try:
+            ask_for_time_to_compile(args)
             for calls in job.make().values():
                 calls[0]()
         except Exception as error:  # noqa: BLE001 - a variant that fails is a result
@@ -255,6 +266,7 @@ def run_jax(args, jobs):
         try:
             import jax
 
+            ask_for_time_to_compile(args)
             for calls in job.make().values():
                 jax.block_until_ready(calls[0]())
         except Exception as error:  # noqa: BLE001

@@ -65,6 +65,7 @@ jobs = common.chosen(args, [common.Job(case, variant, None) for case in cases])
 calls = {}
 for job in jobs:
     try:
+        common.ask_for_time_to_compile(args)
         calls[job.case["name"]] = prepare(job.case)
         if args.static:
             for _ in range(2):

@@ -5,13 +5,11 @@ import common
 
 def flags(parser):
     parser.add_argument("--set", default="serve")
-    parser.add_argument("--compile_seconds", type=float, default=150, help="after these nothing more is compiled")
 
 
 args = common.arguments(__doc__, flags)
 
 import functools  # noqa: E402
-import time  # noqa: E402
 
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
@@ -50,11 +48,10 @@ def compiled(case):
 
 
 jobs = common.chosen(args, [common.Job(case, "jax", None) for case in serve_cases(args.tiny, args.set)])
-programs, began = {}, time.monotonic()
+programs = {}
 for job in jobs:
     try:
-        if time.monotonic() - began > args.compile_seconds:
-            raise TimeoutError(f"not compiled: {args.compile_seconds:.0f} s were over")
+        common.ask_for_time_to_compile(args)
         programs[job.case["name"]] = compiled(job.case)
     except Exception as error:  # noqa: BLE001 - a variant that fails is a result
         job.fail(error)

@@ -12,12 +12,10 @@ import common
 def flags(parser):
     parser.add_argument("--static", action="store_true")
     parser.add_argument("--set", default="serve")
-    parser.add_argument("--compile_seconds", type=float, default=150, help="after these nothing more is compiled")
 
 
 args = common.arguments(__doc__, flags)
 
-import time  # noqa: E402
 
 import torch  # noqa: E402
 
@@ -72,11 +70,9 @@ def timed(call):
 
 
 jobs = common.chosen(args, [common.Job(case, variant, None) for case in serve_cases(args.tiny, args.set)])
-began = time.monotonic()
 for job in jobs if compiles else []:
     try:
-        if time.monotonic() - began > args.compile_seconds:
-            raise TimeoutError(f"not compiled: {args.compile_seconds:.0f} s were over")
+        common.ask_for_time_to_compile(args)
         call = call_of(job.case)
         for _ in range(2):  # the second records the graph
             call()
