@@ -105,6 +105,43 @@ def test_norms_are_held_against_a_copy_of_as_many_bytes(tmp_path):
         assert said in report, (said, report)
 
 
+def test_a_case_that_was_measured_again_is_no_further_round(tmp_path):
+    case = "b32_h16_d64_512x512"
+    report = reported(tmp_path, ours("K1", case, "forward", 9.0, round=1), ours("K1", case, "forward", 1.0, round=1, peak_bytes=9 * 2**20),
+                      ours("K1", case, "forward", 3.0, round=2, peak_bytes=2**20), ours("K4", "rms_norm_20480_512", "forward", 1, round=1, of_equal_copy=0.1),
+                      ours("K4", "rms_norm_20480_512", "forward", 1, round=1, of_equal_copy=0.9))
+    for said in (f"| K1 | {case} | forward | quintet | 2.000 | 100% | 2 |", "| 90% of ≥ 88% (copy) |", f"| {case} | quintet | 9 |"):
+        assert said in report, (said, report)
+
+
+def test_demands_that_something_is_missing_for_are_counted(tmp_path):
+    def lines_of(case, *more):
+        return [ours("K1", case, "forward", 1.0), ours("K1", case, "forward", 2.0, "sdpa_cudnn_bias"), *more]
+
+    report = reported(
+        tmp_path, *lines_of("b32_h16_d64_512x512", ours("K1", "b32_h16_d64_512x512", "forward", 2.0, "flex_table")),
+        *lines_of("b32_h16_d128_512x512", dict(case="b32_h16_d128_512x512", variant="flex_table", error="no memory", program="torch_attention")),
+        ours("K1", "b4_h16_d64_2048x2048", "forward", 1.0, "eager"), ours("K4", "rms_norm_20480_512", "forward", 0.025),
+        ours("K5", "decode_self 1x1 512", "step", 0.009), ours("T2", "train_large_32x(512/128)", "step", 100))
+    for said in ("4 of 6 demands met, 18 not judged.", "- K1, no time of flex, table: b32_h16_d128_512x512 forward\n", "- K1, no time of cuDNN without bias: all cases\n",
+                 "- no time of ours: b4_h16_d64_2048x2048 forward\n", "- no copy of as many bytes: rms_norm_20480_512 forward\n",
+                 "- no launches in a row: decode_self 1x1 512 step\n", "- no planned and held memory: train_large_32x(512/128) step\n",
+                 "- T2, no time of JAX: all cases\n", "- no time of both: the optimizer's share of a step\n"):
+        assert said in report, (said, report)
+    (tmp_path / "measurements.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (
+        {"machine": {"gpu": "A GPU", "versions": {}}}, ours("K3", "cross_entropy_4096_32128", "step", 1.0), ours("K5", "decode_self 1x1 512", "step", 0.009))))
+    report = subprocess.run([sys.executable, BENCH / "report", tmp_path], check=True, capture_output=True, text=True, timeout=60).stdout
+    assert "0 of 0 demands met, 7 not judged." in report, report
+    assert "- no ceiling: cross_entropy_4096_32128 step; decode_self 1x1 512 step\n" in report, report
+
+
+def test_a_report_of_steps_alone_is_kept(tmp_path):
+    (tmp_path / "steps.jsonl").write_text('{"machine": {"gpu": "NVIDIA H200, 580", "date": "2026-01-02T00:00:00"}}\n'
+                                          '{"step": "starts", "part": "version", "result": "ok", "seconds": 1}\n')
+    subprocess.run([sys.executable, BENCH / "report", tmp_path, f"--results={tmp_path}"], check=True, capture_output=True, timeout=60)
+    assert "| starts | version | ok |" in (tmp_path / "2026-01-02-nvidia-h200.md").read_text()
+
+
 def test_small_kernels_of_generation_are_judged_by_launches_in_a_row(tmp_path):
     report = reported(tmp_path, ours("K5", "decode_self 1x1 512", "step", 0.009, ms_in_a_row=0.0039),
                       ours("K5", "decode_cross 8x1 512", "step", 0.009, ms_in_a_row=0.0045),
