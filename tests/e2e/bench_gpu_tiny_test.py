@@ -178,6 +178,19 @@ def test_experts_fp8_and_optimizers_are_held_against_what_runs_beside_them(tmp_p
         assert said in report, (said, report)
 
 
+def test_optimizers_move_the_bytes_that_their_benchmark_counts(tmp_path):
+    sys.path.insert(0, str(BENCH))
+    import workloads
+
+    counted = dict(re.findall(r'"optim_(\w+) t5_large", (\d+) \* n', (BENCH / "pointwise_bench.cu").read_text()))
+    for rule in "adamw", "adafactor":
+        moved = workloads.work(workloads.optimizer_case(rule, "t5_1_1_large"), "step")[1] / workloads.parameters_of("t5_1_1_large")
+        assert moved == int(counted[rule]), (rule, moved, counted)
+    # 30 bytes of each of 783 million parameters.
+    report = reported(tmp_path, ours("K4", "adamw_t5_1_1_large", "step", 6.2))
+    assert "| 6.200 (±0%) | 3.79e+03 GB/s | 95% of ≥ 94% |" in report, report
+
+
 def test_steps_are_timed_with_the_flags_of_their_case(tmp_path):
     program = tmp_path / "quintet"
     program.write_text("""#!/bin/sh
