@@ -486,10 +486,16 @@ def test_the_kit_goes_on_where_it_was_cut_short(tmp_path):
 def test_parts_that_ended_on_another_kind_of_machine_are_done_again(tmp_path):
     stub(tmp_path / "bin" / "quintet", "#!/bin/sh\n")
     call = [sys.executable, BENCH / "all", tmp_path / "bin", "--steps=starts", "--device=cpu", f"--out={tmp_path / 'kit'}", "--resume"]
-    for tiny, parts in ((True, 2), (True, 2), (False, 4), (False, 4), (True, 6)):
+    for tiny, earlier in ((True, 0), (True, 0), (False, 1), (False, 1), (True, 2)):
         subprocess.run([*call, *["--tiny"] * tiny], check=True, capture_output=True, timeout=60)
-        assert len(ended(tmp_path)) == parts, (tiny, ended(tmp_path))
-    assert (tmp_path / "kit" / "report.md").read_text().count("| starts |") == 2
+        assert len(ended(tmp_path)) == 2 and len(list(tmp_path.glob("kit/earlier-*/starts.log"))) == earlier, (tiny, ended(tmp_path))
+
+
+def test_a_test_of_a_bundle_that_was_late_is_done_again(tmp_path):
+    stub(tmp_path / "test", '#!/bin/sh\necho "$@" && echo "1 passed, 0 failed, 0 skipped, 1 late" && exit 3\n')
+    for _ in range(2):
+        assert kit(tmp_path, "--steps=tests", "--resume", programs=tmp_path) == {"tests": "late"}
+    assert "| tests | all | late |" in (tmp_path / "kit" / "report.md").read_text() and len(ended(tmp_path)) == 2
 
 
 def ended(folder):

@@ -108,6 +108,17 @@ def test_its_tests_run_with_their_environment_and_their_failures_count(tmp_path)
     assert "FAILED  bad_test" in call(out / "test", f"--resume={log}").stdout
     good = call(out / "test", "good")
     assert good.returncode == 0 and "1 passed, 0 failed" in good.stdout, good
+    # Each is said as it ends; one that takes too long is done again.
+    program = out / "bin" / "good_test"
+    # delay: a test that hangs
+    program.write_text("#!/bin/sh\n[ \"$1\" = --help ] || exec sleep 20\n")
+    both = call(out / "test", "--seconds=2", "--jobs=2")
+    assert both.returncode == 3 and both.stdout.startswith("FAILED  bad_test (exit 1)\nlate    good_test (stopped after 2 s)\n"), both
+    assert both.stdout.endswith("0 passed, 1 failed, 0 skipped, 1 late\n"), both
+    log.write_text(both.stdout + "Running bad_test\n")
+    program.write_text("#!/bin/sh\necho no GPU\nexit 77\n")
+    again = call(out / "test", f"--resume={log}")
+    assert again.returncode == 1 and again.stdout == "skipped good_test no GPU\n0 passed, 1 failed, 1 skipped\n", again
     assert "('good_test', 'good_test', [], ['A=1', 'B=two words'])" in (out / "test").read_text()
 
 
