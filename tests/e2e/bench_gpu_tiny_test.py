@@ -254,8 +254,7 @@ for case in "first", "second", "third":
     if f"--skip={{case}}" not in sys.argv:
         print('{{"workload": "K1", "case": "%s", "part": "forward", "variant": "quintet", "ms": [1.5]}}' % case, flush=True)
     while case == "second" and (here / "hangs").exists():
-        # delay: a program that hangs
-        time.sleep(0.05)
+        time.sleep(0.05)  # delay: a program that hangs
 """
 
 
@@ -384,10 +383,10 @@ def test_a_part_of_the_kit_ends_in_its_time_and_with_the_terminal(tmp_path):
     killed = subprocess.Popen([sys.executable, BENCH / "all", hangs.parent, "--steps=starts", "--device=cpu", f"--out={tmp_path / 'kit'}"])
     pids = tmp_path / "pids"
     before = pids.read_text()
-    until(lambda: pids.read_text() != before)
+    wait_for(lambda: pids.read_text() != before)
     killed.send_signal(signal.SIGHUP)
     assert killed.wait(30) == 130
-    until(lambda: not pathlib.Path(f"/proc/{pids.read_text().split()[-1]}").exists(), 5)
+    wait_for(lambda: not pathlib.Path(f"/proc/{pids.read_text().split()[-1]}").exists(), 5)
 
 
 def test_the_report_comes_while_a_program_measures(tmp_path):
