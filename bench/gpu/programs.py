@@ -6,6 +6,7 @@ measurement handed on at once; standard error is kept for the message when it fa
 
 import atexit
 import collections
+import contextlib
 import datetime
 import json
 import os
@@ -38,12 +39,29 @@ def stop(programs):
             break
 
 
+signals = dict(wait=False, came=False)
+
+
+@contextlib.contextmanager
+def uninterrupted():
+    """Signals of exit_on_signals wait for the end: what is started inside is known by then, and is stopped."""
+    signals["wait"] = True
+    try:
+        yield
+    finally:
+        signals["wait"] = False
+    if signals["came"]:
+        sys.exit(130)
+
+
 def exit_on_signals():
     """A run that is stopped ends as by an exception: it stops its programs and reports first."""
     def leave(*ignored):
-        for number in numbers:
-            signal.signal(number, signal.SIG_IGN)
-        sys.exit(130)
+        signals["came"] = True
+        if not signals["wait"]:
+            for number in numbers:
+                signal.signal(number, signal.SIG_IGN)
+            sys.exit(130)
 
     numbers = [number for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
                if signal.getsignal(number) != signal.SIG_IGN]  # as with nohup
@@ -82,14 +100,15 @@ class Program:
         self.ready = threading.Event()
         self.done = threading.Event()
         self.started = time.monotonic()
-        self.process = subprocess.Popen(
-            [str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, errors="replace", env=dict(os.environ, **(environment or {})), start_new_session=True)
-        self.threads = [threading.Thread(target=self._read_output, daemon=True),
-                        threading.Thread(target=self._read_errors, daemon=True)]
-        running.add(self)
-        for thread in self.threads:
-            thread.start()
+        with uninterrupted():
+            self.process = subprocess.Popen(
+                [str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                text=True, errors="replace", env=dict(os.environ, **(environment or {})), start_new_session=True)
+            self.threads = [threading.Thread(target=self._read_output, daemon=True),
+                            threading.Thread(target=self._read_errors, daemon=True)]
+            running.add(self)
+            for thread in self.threads:
+                thread.start()
 
     def _read_output(self):
         for text in self.process.stdout:

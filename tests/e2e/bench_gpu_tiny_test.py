@@ -389,6 +389,25 @@ def test_a_part_of_the_kit_ends_in_its_time_and_with_the_terminal(tmp_path):
     wait_for(lambda: not pathlib.Path(f"/proc/{pids.read_text().split()[-1]}").exists(), 5)
 
 
+def test_a_signal_leaves_no_program_that_is_being_started(tmp_path):
+    # delay: a program that hangs
+    done = subprocess.run([sys.executable, "-c", f"""
+import os, signal, subprocess, sys
+sys.path.insert(0, "{BENCH}")
+import programs
+programs.exit_on_signals()
+class Popen(subprocess.Popen):
+    def __init__(self, *args, **more):
+        super().__init__(*args, **more)
+        print(self.pid, flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+subprocess.Popen = Popen
+programs.Program("hangs", ["sleep", "60"], print)
+print("goes on")"""], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 130 and done.stdout.strip().isdigit(), done
+    wait_for(lambda: not pathlib.Path(f"/proc/{done.stdout.strip()}").exists(), 5)
+
+
 def test_the_report_comes_while_a_program_measures(tmp_path):
     bench, out = stub(tmp_path / "bin" / "decode_bench", BENCH_STUB), tmp_path / "out"
     (tmp_path / "bin" / "hangs").touch()
