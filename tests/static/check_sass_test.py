@@ -12,7 +12,7 @@ CHECK = HERE.parents[1] / "scripts" / "check_sass"
 NVCC = os.environ.get("CUDACXX") or shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
 
 
-OTHERS = "".join(f"cold kernels_to_check:{name}\n" for name in ("products<*>", "reverses", "spills", "warpgroup_products"))
+OTHERS = "".join(f"cold kernels_to_check:{name}\n" for name in ("copies<*>", "products<*>", "reverses", "spills", "warpgroup_products"))
 
 
 def check(folder, text, others=OTHERS, more=()):
