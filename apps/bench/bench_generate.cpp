@@ -1,6 +1,7 @@
 // `quintet bench generate`: tokens a second of greedy decoding, sampling or beam search, the
 // encoder included, or of the encoder alone.
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -19,104 +20,116 @@
 namespace quintet {
 namespace {
 
-/// On a CPU, how near the decoder's steps come to what bounds them, reading their weights as fast as memory gives them or
-/// multiplying as fast as the threads can, with the encoder's pass and without it. All by turns, so that what else the
-/// machine does meets all.
-template <typename Begin>
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+/// Least seconds of a run's parts.
+struct Least {
+  double encoder = kNever, steps = kNever;
+};
+
+/// On a CPU, how near the decoder's steps come to what bounds them, reading weights, keys and values as fast as memory
+/// gives them or multiplying with weights as fast as the threads can, with the encoder's pass and without it. Measured by
+/// turns with the steps and for as many of them, so that what else the machine does meets all.
 class StepBound {
  public:
   StepBound(const BenchOptions& options, const decoding::PackedNetwork& network,
-            const decoding::TransformerDecoder& decoder, const Begin& begin)
+            const decoding::TransformerDecoder& decoder, const Least& least)
       : options_(options),
         decoder_(decoder),
-        begin_(begin),
+        least_(least),
         work_(network.step_work(options.batch * options.beams)),
         memory_(work_.bytes) {}
 
   BesideSteps beside() {
     if (options_.encode_only) return {};
-    return {[this] { measure(); }, [this](double least) { return facts(least); }};
+    return {[this] { measure(); }, [this](double run) { return facts(run); }};
   }
 
  private:
   void measure() {
-    bandwidth_ = std::max(bandwidth_, memory_.best_of(4));
-    multiply_adds_ = std::max(multiply_adds_, measure_multiply_adds(4));
-    const double since = now_seconds();
-    begin_();
-    encoder_ = std::min(encoder_, now_seconds() - since);
+    double reading = 0, multiplying = 0;
+    for (int64_t i = 0; i < options_.targets; ++i) reading += memory_.seconds_of_a_pass();
+    for (int64_t i = 0; i < options_.targets; ++i)
+      multiplying += seconds_of_multiply_adds(work_.multiply_adds);
+    reading_ = std::min(reading_, reading);
+    multiplying_ = std::min(multiplying_, multiplying);
   }
-  std::pair<std::string, std::string> facts(double least) const {
-    const double reading = static_cast<double>(work_.bytes) / bandwidth_;
+  std::pair<std::string, std::string> facts(double run) const {
+    const auto steps = static_cast<double>(options_.targets),
+               weights = static_cast<double>(work_.bytes),
+               multiply_adds = static_cast<double>(work_.multiply_adds);
+    const int64_t cached_bytes = decoder_.read_bytes((options_.targets - 1) / 2);
+    const auto cached = static_cast<double>(cached_bytes);
+    const double bandwidth = steps * weights / reading_,
+                 rate = steps * multiply_adds / multiplying_;
+    const double reading = steps * (weights + cached) / bandwidth;
     // int8_dynamic multiplies bytes, several times as fast as memory gives them.
-    const double multiplying = options_.quantize.type() == WeightType::int8_dynamic
-                                   ? 0
-                                   : static_cast<double>(work_.multiply_adds) / multiply_adds_;
-    const double bound = std::max(reading, multiplying) * static_cast<double>(options_.targets);
-    const double with = bound / least, without = bound / (least - encoder_);
-    const char* name = reading > multiplying ? "memory" : "arithmetic";
+    const bool reads =
+        options_.quantize.type() == WeightType::int8_dynamic || reading > multiplying_;
+    const double bound = reads ? reading : multiplying_;
+    const char* name = reads ? "memory" : "arithmetic";
     const auto cache_bytes = decoder_.cache_bytes();
     const nlohmann::ordered_json json = {{"cache_bytes", cache_bytes},
                                          {"weight_bytes_per_step", work_.bytes},
-                                         {"read_bytes_per_second", bandwidth_},
+                                         {"cache_bytes_per_step", cached_bytes},
+                                         {"read_bytes_per_second", bandwidth},
                                          {"multiply_adds_per_step", work_.multiply_adds},
-                                         {"multiply_adds_per_second", multiply_adds_},
-                                         {"encoder_seconds", encoder_},
+                                         {"multiply_adds_per_second", rate},
+                                         {"encoder_seconds", least_.encoder},
+                                         {"decoder_seconds", least_.steps},
                                          {"bound", name},
-                                         {"of_bound", without},
-                                         {"of_bound_with_encoder", with}};
-    return {json.dump(),
-            fmt::format("  a step of the decoder reads {:.1f} MB of weights, memory gives {:.1f} "
-                        "GB/s; it multiplies and adds {:.2f} G times, threads can {:.0f} G times a "
-                        "second\n  {} bounds it: {:.2f} of the bound's speed, {:.2f} with the "
-                        "encoder's {:.3f} s; caches ({}) take {:.1f} MB\n",
-                        static_cast<double>(work_.bytes) / 1e6, bandwidth_ / 1e9,
-                        static_cast<double>(work_.multiply_adds) / 1e9, multiply_adds_ / 1e9, name,
-                        without, with, encoder_, options_.cache.name,
-                        static_cast<double>(cache_bytes) / 1e6)};
+                                         {"of_bound", bound / least_.steps},
+                                         {"of_bound_with_encoder", bound / run}};
+    return {
+        json.dump(),
+        fmt::format("  a step of the decoder reads {:.1f} MB of weights and {:.1f} MB of keys and "
+                    "values, memory gives {:.1f} GB/s; it multiplies {:.2f} G times with weights, "
+                    "threads can {:.0f} G times a second\n  {} bounds it: {:.2f} of the bound's "
+                    "speed, {:.2f} with the encoder's {:.3f} s; caches ({}) take {:.1f} MB\n",
+                    weights / 1e6, cached / 1e6, bandwidth / 1e9, multiply_adds / 1e9, rate / 1e9,
+                    name, bound / least_.steps, bound / run, least_.encoder, options_.cache.name,
+                    static_cast<double>(cache_bytes) / 1e6)};
   }
 
   const BenchOptions& options_;
   const decoding::TransformerDecoder& decoder_;
-  const Begin begin_;
+  const Least& least_;
   const decoding::PackedNetwork::StepWork work_;
-  double bandwidth_ = 0, multiply_adds_ = 0, encoder_ = std::numeric_limits<double>::infinity();
+  double reading_ = kNever, multiplying_ = kNever;  // seconds of all steps' weights
   ReadBandwidth memory_;
 };
 
+void time_on_cpu(const BenchOptions& options, int64_t tokens,
+                 const decoding::PackedNetwork& network, const Least& least, const auto& run) {
+  decoding::TransformerDecoder decoder(network);
+  StepBound bound(options, network, decoder, least);
+  time_steps(
+      "generate", options, tokens, [&] { run(decoder); }, bound.beside());
+}
+
 /// Of a model directory.
 void time_trained(const BenchOptions& options, int64_t tokens, const TrainedModel& trained,
-                  const auto& begin, const auto& run) {
+                  const Least& least, const auto& run) {
   const Weights weights = weights_to_generate(options.quantize.type(), trained.reader);
   const BaseModel& model = *trained.model->model;
-  if (Device::current().is_cpu()) {
-    const auto network = pack(model, weights);
-    decoding::TransformerDecoder decoder(*network);
-    StepBound bound(options, *network, decoder, [&] { begin(decoder); });
-    time_steps(
-        "generate", options, tokens, [&] { run(decoder); }, bound.beside());
-  } else {
-    decoding::GpuDecoder decoder(model, inference_weights(model, weights));
-    time_steps("generate", options, tokens, [&] { run(decoder); });
-  }
+  if (Device::current().is_cpu())
+    return time_on_cpu(options, tokens, *pack(model, weights), least, run);
+  decoding::GpuDecoder decoder(model, inference_weights(model, weights));
+  time_steps("generate", options, tokens, [&] { run(decoder); });
 }
 
 /// Of a published size with random weights.
 void time_random(const BenchOptions& options, int64_t tokens, const T5Config& config,
-                 const auto& begin, const auto& run) {
+                 const Least& least, const auto& run) {
   const WeightType weights = options.quantize.type().value_or(WeightType::f32);
-  if (Device::current().is_cpu()) {
-    const decoding::PackedNetwork network(spec_of(config), random_source(config), weights);
-    decoding::TransformerDecoder decoder(network);
-    StepBound bound(options, network, decoder, [&] { begin(decoder); });
-    time_steps(
-        "generate", options, tokens, [&] { run(decoder); }, bound.beside());
-  } else {
-    EncoderDecoderModel model(config, {});
-    if (weights == WeightType::f32) model.parameters().initialize(key_from_seed(0));
-    decoding::GpuDecoder decoder(model, {weights, random_source(config)});
-    time_steps("generate", options, tokens, [&] { run(decoder); });
-  }
+  if (Device::current().is_cpu())
+    return time_on_cpu(options, tokens,
+                       decoding::PackedNetwork(spec_of(config), random_source(config), weights),
+                       least, run);
+  EncoderDecoderModel model(config, {});
+  if (weights == WeightType::f32) model.parameters().initialize(key_from_seed(0));
+  decoding::GpuDecoder decoder(model, {weights, random_source(config)});
+  time_steps("generate", options, tokens, [&] { run(decoder); });
 }
 
 }  // namespace
@@ -147,15 +160,8 @@ int run_bench_generate(std::span<char* const> args) {
   const std::vector<int32_t> start(static_cast<size_t>(options.batch * options.targets), 0);
   const decoding::Prompts prompts{options.batch, options.targets, start};
   constexpr int32_t kNoEos = -1;  // so that exactly `targets` tokens are made
-  const auto begin = [&](auto& decoder) {
-    decoder.begin(inputs.as<int32_t>(), options.batch, options.inputs,
-                  {.num_decodes = options.beams,
-                   .max_length = options.targets,
-                   .type = options.cache.type()});
-  };
-  const auto run = [&](auto& decoder) {
-    begin(decoder);
-    if (options.encode_only) return Device::current().synchronize();
+  Least least;
+  const auto decode = [&](auto& decoder) {
     if (options.top_p > 0)
       decoding::temperature_sample(prompts, decoder, kNoEos,
                                    {.topk = 0, .topp = static_cast<float>(options.top_p)});
@@ -164,11 +170,23 @@ int run_bench_generate(std::span<char* const> args) {
     else
       decoding::beam_search(prompts, decoder, kNoEos, {.num_decodes = options.beams});
   };
+  const auto run = [&](auto& decoder) {
+    const double since = now_seconds();
+    decoder.begin(inputs.as<int32_t>(), options.batch, options.inputs,
+                  {.num_decodes = options.beams,
+                   .max_length = options.targets,
+                   .type = options.cache.type()});
+    if (options.encode_only) return Device::current().synchronize();
+    const double begun = now_seconds();
+    decode(decoder);
+    least.encoder = std::min(least.encoder, begun - since);
+    least.steps = std::min(least.steps, now_seconds() - begun);
+  };
   const int64_t tokens = options.batch * (options.encode_only ? options.inputs : options.targets);
   if (trained)
-    time_trained(options, tokens, *trained, begin, run);
+    time_trained(options, tokens, *trained, least, run);
   else
-    time_random(options, tokens, *config, begin, run);
+    time_random(options, tokens, *config, least, run);
   return 0;
 }
 

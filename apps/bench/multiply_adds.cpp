@@ -2,7 +2,8 @@
 
 #include "apps/bench/multiply_adds.h"
 
-#include <algorithm>
+#include <omp.h>
+
 #include <cstddef>
 
 #undef HWY_TARGET_INCLUDE
@@ -15,16 +16,16 @@ namespace quintet {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Multiply-adds of one thread.
-size_t multiply_and_add() {
-  constexpr size_t kSums = 10;  // enough to hide how long one takes, few enough for 16 registers
-  constexpr size_t kTimes = 1 << 20;
+/// At least `count` multiply-adds of one thread.
+void multiply_and_add(int64_t count) {
+  constexpr int64_t kSums = 10;  // enough to hide how long one takes, few enough for 16 registers
   const hn::ScalableTag<float> d;
+  const int64_t times = count / (kSums * static_cast<int64_t>(hn::Lanes(d))) + 1;
   auto s0 = hn::Set(d, 0.0f), s1 = hn::Set(d, 0.1f), s2 = hn::Set(d, 0.2f), s3 = hn::Set(d, 0.3f),
        s4 = hn::Set(d, 0.4f), s5 = hn::Set(d, 0.5f), s6 = hn::Set(d, 0.6f), s7 = hn::Set(d, 0.7f),
        s8 = hn::Set(d, 0.8f), s9 = hn::Set(d, 0.9f);
   const auto x = hn::Set(d, 0.5f), y = hn::Set(d, 0.25f);
-  for (size_t i = 0; i < kTimes; ++i) {
+  for (int64_t i = 0; i < times; ++i) {
     s0 = hn::MulAdd(s0, x, y);
     s1 = hn::MulAdd(s1, x, y);
     s2 = hn::MulAdd(s2, x, y);
@@ -41,7 +42,6 @@ size_t multiply_and_add() {
                     hn::Add(hn::Add(s4, s5), hn::Add(hn::Add(s6, s7), hn::Add(s8, s9)))),
             d, kept);
   asm volatile("" : : "m"(kept));
-  return kSums * kTimes * hn::Lanes(d);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -55,16 +55,11 @@ namespace quintet {
 
 HWY_EXPORT(multiply_and_add);
 
-double measure_multiply_adds(int passes) {
-  double best = 0;
-  for (int i = 0; i < passes; ++i) {
-    size_t done = 0;
-    const double since = now_seconds();
-#pragma omp parallel reduction(+ : done)
-    done += HWY_DYNAMIC_DISPATCH(multiply_and_add)();
-    best = std::max(best, static_cast<double>(done) / (now_seconds() - since));
-  }
-  return best;
+double seconds_of_multiply_adds(int64_t count) {
+  const double since = now_seconds();
+#pragma omp parallel
+  HWY_DYNAMIC_DISPATCH(multiply_and_add)(count / omp_get_num_threads());
+  return now_seconds() - since;
 }
 
 }  // namespace quintet

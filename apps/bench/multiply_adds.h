@@ -1,9 +1,11 @@
 #pragma once
 
+#include <cstdint>
+
 namespace quintet {
 
-/// Multiply-adds of float32 a second of this process's OpenMP threads on numbers in registers: the fastest of some
-/// passes. What bounds matrix products that are summed in float32.
-double measure_multiply_adds(int passes);
+/// Seconds that this process's OpenMP threads take for so many multiply-adds of float32 on numbers in registers. What
+/// bounds matrix products that are summed in float32.
+double seconds_of_multiply_adds(int64_t count);
 
 }  // namespace quintet

@@ -285,6 +285,9 @@ TEST_P(CacheTypes, ChangeLogitsLittleAndTakeTheirBytes) {
               4 * kItems * kVectors *
                   (kSteps * cached_floats(6, GetParam()) +
                    (encoder_layers > 0 ? SharedKeys::floats(kInputs, 6, GetParam()) / 2 : 0)));
+    const int64_t of_a_token = 4 * kItems * kVectors * cached_floats(6, GetParam());
+    EXPECT_EQ(decoder.read_bytes(kSteps - 1), bytes);
+    EXPECT_EQ(decoder.read_bytes(0), bytes - (kSteps - 1) * of_a_token);
     if (GetParam() == CacheType::native) continue;
     const std::vector<float> exact = logits_of(CacheType::native);
     double difference = 0, size = 0;

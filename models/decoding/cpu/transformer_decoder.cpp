@@ -140,12 +140,21 @@ std::span<const float> TransformerDecoder::encoded(int64_t item) const {
       .subspan(static_cast<size_t>(first * e), static_cast<size_t>((end - first) * e));
 }
 
-int64_t TransformerDecoder::cache_bytes() const {
-  const State& s = *state_;
+int64_t TransformerDecoder::cross_bytes() const {
   int64_t floats = 0;
-  for (const SharedKeys& keys : s.cross)
+  for (const SharedKeys& keys : state_->cross)
     floats += SharedKeys::floats(keys.length, network_.spec().decoder.layer.head_dim, keys.type);
-  return s.cache.bytes() + 4 * floats;
+  return 4 * floats;
+}
+
+int64_t TransformerDecoder::cache_bytes() const { return state_->cache.bytes() + cross_bytes(); }
+
+int64_t TransformerDecoder::read_bytes(int64_t position) const {
+  const SelfCache& cache = state_->cache;
+  const LayerConfig& layer = network_.spec().decoder.layer;
+  const int64_t vectors = 2 * batch_ * cache.decodes() * (position + 1) * layer.kv_heads() *
+                          network_.spec().decoder.num_layers;
+  return 4 * vectors * cached_floats(layer.head_dim, cache.layout().type) + cross_bytes();
 }
 
 }  // namespace quintet::decoding

@@ -44,8 +44,12 @@ class TransformerDecoder : public TokenModel {
   std::span<const float> encoded(int64_t item) const;
   /// Of self-attention's and of cross-attention's keys and values.
   int64_t cache_bytes() const;
+  /// Of these what a step of all rows reads that writes token `position` of each.
+  int64_t read_bytes(int64_t position) const;
 
  private:
+  int64_t cross_bytes() const;
+
   struct State;
   const PackedNetwork& network_;
   std::unique_ptr<State> state_;
