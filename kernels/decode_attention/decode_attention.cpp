@@ -129,21 +129,16 @@ HWY_INLINE void fetch(const void* from, int64_t lines) {
   for (int64_t i = 0; i < lines; ++i)
     __builtin_prefetch(static_cast<const std::byte*>(from) + 64 * i, 0, 2);
 }
-/// Lines of so many vectors of floats, in elements of T.
-template <class T>
-constexpr int64_t lines_of(int64_t vectors) {
-  return kScaled<T> ? (vectors + 3) / 4 : vectors;
-}
 
 /// The weights of values, which have their scales in them then.
 void scale_weights(float* scores, const float* scales, int64_t limit) {
   for (int64_t t = 0; t < limit; ++t) scores[t] *= scales[t];
 }
 
-/// scores [kRows, stride] of tokens [t, t + kVectors vectors). Reads ahead by `ahead` elements.
+/// scores [kRows, stride] of tokens [t, t + kVectors vectors).
 template <class T, int kRows, int kVectors>
 HWY_INLINE void score_tokens(const SharedQuery* rows, const SharedKeys& keys, int64_t head_dim,
-                             int64_t t, float* scores, int64_t ahead) {
+                             int64_t t, float* scores) {
   const F d;
   const int64_t lanes = vector_lanes();
   V sum[kRows][kVectors];
@@ -153,7 +148,6 @@ HWY_INLINE void score_tokens(const SharedQuery* rows, const SharedKeys& keys, in
     for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::Zero(d);
   const T* column = static_cast<const T*>(keys.keys) + t;
   for (int64_t i = 0; i < head_dim; ++i, column += keys.stride) {
-    fetch(column + ahead, lines_of<T>(kVectors));
     V key[kVectors];
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) key[v] = load(column + v * lanes);
@@ -177,7 +171,7 @@ HWY_INLINE void score_tokens(const SharedQuery* rows, const SharedKeys& keys, in
 /// sums [kRows, depth] of kVectors vectors from c on: values of tokens [0, count), weighted by scores [kRows, stride].
 template <class T, int kRows, int kVectors>
 HWY_INLINE void weigh_values(const SharedKeys& keys, const float* scores, int64_t count,
-                             int64_t depth, int64_t c, float* sums, int64_t ahead) {
+                             int64_t depth, int64_t c, float* sums) {
   const F d;
   const int64_t lanes = vector_lanes();
   V sum[kRows][kVectors];
@@ -187,7 +181,6 @@ HWY_INLINE void weigh_values(const SharedKeys& keys, const float* scores, int64_
     for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::Zero(d);
   const T* value = static_cast<const T*>(keys.values) + c;
   for (int64_t t = 0; t < count; ++t, value += depth) {
-    fetch(value + ahead, lines_of<T>(kVectors));
     V vector[kVectors];
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) vector[v] = load(value + v * lanes);
@@ -204,8 +197,7 @@ HWY_INLINE void weigh_values(const SharedKeys& keys, const float* scores, int64_
     for (int v = 0; v < kVectors; ++v) hn::Store(sum[r][v], d, sums + r * depth + c + v * lanes);
 }
 
-/// kRows queries over the same keys. scores: [kRows, stride]; sums: [kRows, depth]. While it reads,
-/// it fetches what lies behind these keys: the next head's.
+/// kRows queries over the same keys. scores: [kRows, stride]; sums: [kRows, depth].
 template <class T, int kRows>
 void attend_rows(const SharedQuery* rows, const SharedKeys& keys, int64_t head_dim, float* scores,
                  float* sums) {
@@ -213,20 +205,18 @@ void attend_rows(const SharedQuery* rows, const SharedKeys& keys, int64_t head_d
   int64_t most = 0;
   for (int r = 0; r < kRows; ++r) most = std::max(most, rows[r].limit);
   const int64_t padded = (most + lanes - 1) / lanes * lanes;
-  const int64_t ahead = SharedKeys::floats(keys.length, head_dim, keys.type) *
-                        static_cast<int64_t>(sizeof(float) / sizeof(T));
   // Eight sums in flight hide the latency of their additions.
   constexpr int kVectors = kRows == 1 ? 8 : kRows == 2 ? 4 : 2;
   int64_t t = 0;
   for (; t + kVectors * lanes <= padded; t += kVectors * lanes)
-    score_tokens<T, kRows, kVectors>(rows, keys, head_dim, t, scores, ahead);
+    score_tokens<T, kRows, kVectors>(rows, keys, head_dim, t, scores);
   if constexpr (kVectors > 4)
     for (; t + 4 * lanes <= padded; t += 4 * lanes)
-      score_tokens<T, kRows, 4>(rows, keys, head_dim, t, scores, ahead);
+      score_tokens<T, kRows, 4>(rows, keys, head_dim, t, scores);
   if constexpr (kVectors > 2)
     for (; t + 2 * lanes <= padded; t += 2 * lanes)
-      score_tokens<T, kRows, 2>(rows, keys, head_dim, t, scores, ahead);
-  for (; t < padded; t += lanes) score_tokens<T, kRows, 1>(rows, keys, head_dim, t, scores, ahead);
+      score_tokens<T, kRows, 2>(rows, keys, head_dim, t, scores);
+  for (; t < padded; t += lanes) score_tokens<T, kRows, 1>(rows, keys, head_dim, t, scores);
   float total[kRows];
   for (int r = 0; r < kRows; ++r) {
     float* own = scores + r * keys.stride;
@@ -237,10 +227,10 @@ void attend_rows(const SharedQuery* rows, const SharedKeys& keys, int64_t head_d
   int64_t c = 0;
   if constexpr (kRows <= 2)
     for (; c + 4 * lanes <= depth; c += 4 * lanes)
-      weigh_values<T, kRows, 4>(keys, scores, most, depth, c, sums, ahead);
+      weigh_values<T, kRows, 4>(keys, scores, most, depth, c, sums);
   for (; c + 2 * lanes <= depth; c += 2 * lanes)
-    weigh_values<T, kRows, 2>(keys, scores, most, depth, c, sums, ahead);
-  if (c < depth) weigh_values<T, kRows, 1>(keys, scores, most, depth, c, sums, ahead);
+    weigh_values<T, kRows, 2>(keys, scores, most, depth, c, sums);
+  if (c < depth) weigh_values<T, kRows, 1>(keys, scores, most, depth, c, sums);
   for (int r = 0; r < kRows; ++r) store_out(sums + r * depth, total[r], rows[r].out, head_dim);
 }
 
