@@ -45,7 +45,12 @@ struct TileInput {
   void fetch() {
     for (int64_t line = 0; line < lines; ++line) __builtin_prefetch(ahead + 64 * line, 0, 2);
     ahead += 64 * lines;
-    if (later != nullptr) __builtin_prefetch(later->next_line(), 0, 2);
+    if (later == nullptr) return;
+    // Fetching an address that is not mapped costs a walk through the tables of pages, each time.
+    if (const char* line = later->next_line(); line != nullptr)
+      __builtin_prefetch(line, 0, 2);
+    else
+      later = nullptr;
   }
 };
 }  // namespace quintet
@@ -360,15 +365,16 @@ void transpose(const float* x, int64_t rows, int64_t k, int64_t stride, float* o
     for (int64_t r = 0; r < rows; ++r) out[i * out_stride + r] = x[r * stride + i];
 }
 
+/// y [rows, columns] = value(tile, y), rows of y `stride` apart; fetches as much from `next` on.
 template <class Value>
-HWY_INLINE void each_vector(const float* tile, int64_t rows, int64_t columns, int64_t row_width,
-                            float* y, int64_t stride, const Value& value) {
+HWY_INLINE void each_vector(const float* tile, int64_t rows, int64_t columns, float* y,
+                            const float* next, int64_t stride, const Value& value) {
   const F d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d)), row_width = 2 * lanes;
   for (int64_t r = 0; r < rows; ++r) {
     const float* in = tile + r * row_width;
     float* out = y + r * stride;
-    __builtin_prefetch(out + rows * stride, 1);  // the next tile's, most often
+    for (int64_t c = 0; c < columns; c += 64 / 4) __builtin_prefetch(next + r * stride + c, 1);
     int64_t c = 0;
     for (; c + lanes <= columns; c += lanes)
       hn::StoreU(value(hn::Load(d, in + c), hn::LoadU(d, out + c)), d, out + c);
@@ -389,9 +395,10 @@ HWY_INLINE V logistic(V x) {
   return hn::Div(one, hn::Add(one, e));
 }
 
-HWY_INLINE V activate(Activation activation, V x) {
+template <Activation kActivation>
+HWY_INLINE V activate(V x) {
   const F d;
-  switch (activation) {
+  switch (kActivation) {
     case Activation::linear:
       return x;
     case Activation::relu:
@@ -410,27 +417,50 @@ HWY_INLINE V activate(Activation activation, V x) {
   return x;
 }
 
-void use_tile(const float* tile, int64_t rows, int64_t columns, float* y, int64_t stride,
-              TileUse use, float factor, Activation activation) {
+/// y = activation(tile), or y times that.
+template <Activation kActivation, bool kMultiply>
+void use_activated(const float* tile, int64_t rows, int64_t columns, float* y, const float* next,
+                   int64_t stride) {
+  each_vector(tile, rows, columns, y, next, stride, [](V t, V old) HWY_ATTR {
+    const V a = activate<kActivation>(t);
+    return kMultiply ? hn::Mul(old, a) : a;
+  });
+}
+
+template <bool kMultiply>
+void use_activated(const float* tile, int64_t rows, int64_t columns, float* y, const float* next,
+                   int64_t stride, Activation activation) {
+  switch (activation) {
+    case Activation::linear:
+      return use_activated<Activation::linear, kMultiply>(tile, rows, columns, y, next, stride);
+    case Activation::relu:
+      return use_activated<Activation::relu, kMultiply>(tile, rows, columns, y, next, stride);
+    case Activation::silu:
+      return use_activated<Activation::silu, kMultiply>(tile, rows, columns, y, next, stride);
+    case Activation::gelu:
+      return use_activated<Activation::gelu, kMultiply>(tile, rows, columns, y, next, stride);
+    case Activation::gelu_erf:
+      return use_activated<Activation::gelu_erf, kMultiply>(tile, rows, columns, y, next, stride);
+  }
+}
+
+void use_tile(const float* tile, int64_t rows, int64_t columns, float* y, const float* next,
+              int64_t stride, TileUse use, float factor, Activation activation) {
   const F d;
   const V by = hn::Set(d, factor);
-  const int64_t w = width();
   switch (use) {
     case TileUse::store:
-      return each_vector(tile, rows, columns, w, y, stride, [](V t, V) HWY_ATTR { return t; });
+      return each_vector(tile, rows, columns, y, next, stride, [](V t, V) HWY_ATTR { return t; });
     case TileUse::add:
-      return each_vector(tile, rows, columns, w, y, stride,
+      return each_vector(tile, rows, columns, y, next, stride,
                          [](V t, V old) HWY_ATTR { return hn::Add(t, old); });
     case TileUse::scale:
-      return each_vector(tile, rows, columns, w, y, stride,
+      return each_vector(tile, rows, columns, y, next, stride,
                          [by](V t, V) HWY_ATTR { return hn::Mul(t, by); });
     case TileUse::activate:
-      return each_vector(tile, rows, columns, w, y, stride,
-                         [activation](V t, V) HWY_ATTR { return activate(activation, t); });
+      return use_activated<false>(tile, rows, columns, y, next, stride, activation);
     case TileUse::multiply_activated:
-      return each_vector(tile, rows, columns, w, y, stride, [activation](V t, V old) HWY_ATTR {
-        return hn::Mul(old, activate(activation, t));
-      });
+      return use_activated<true>(tile, rows, columns, y, next, stride, activation);
   }
 }
 
@@ -593,8 +623,15 @@ void PackedRows::unpack(float* out) const {
   }
 }
 
+NextPanels PackedMatrix::first_panels(PanelRange panels, int64_t rows) const {
+  const int64_t count =
+      std::min(HWY_DYNAMIC_DISPATCH(panels_at_once)(rows), panels.end - panels.begin);
+  if (count <= 0) return {};
+  return {panel(panels.begin), count * panel_bytes()};
+}
+
 void multiply(const PackedRows& x, const PackedMatrix& w, PanelRange panels,
-              const std::function<void(const Tile&)>& done, const void* next, FetchQueue* later) {
+              const std::function<void(const Tile&)>& done, NextPanels next, FetchQueue* later) {
   QT_ASSERT(x.k() == w.k() && panel_width() <= kMostPanelWidth);
   if (x.rows() == 0) return;
   alignas(128) float values[kMostGroupRows * kMostPanelWidth];
@@ -604,9 +641,17 @@ void multiply(const PackedRows& x, const PackedMatrix& w, PanelRange panels,
   // While panels are computed, group after group, those after them are fetched: each four steps of
   // each group ask for their part of their bytes.
   const int64_t bytes_of_steps = 4 * width * weight_bytes(w.type());
+  // What of the next product's panels is more than that comes in the places of `later`, as late as they suffice.
+  FetchQueue rest;
+  int64_t rest_from = panels.end;
+  if (const int64_t more = next.bytes - at_once * w.panel_bytes(); more > 0) {
+    rest.add(next.begin + next.bytes - more, more);
+    const int64_t places = groups * (k / 4) * FetchQueue::kLine;  // bytes, of panels at once
+    rest_from -= (more + places - 1) / places * at_once;
+  }
   for (int64_t p = panels.begin, count = 0; p < panels.end; p += count) {
     count = std::min(at_once, panels.end - p);
-    const void* following = p + count < panels.end ? w.panel(p + count) : next;
+    const std::byte* following = p + count < panels.end ? w.panel(p + count) : next.begin;
     const int64_t lines = (count * bytes_of_steps / 64 + groups - 1) / groups;
     for (int64_t g = 0; g < groups; ++g) {
       const int64_t first = x.first_row(g), rows = x.first_row(g + 1) - first;
@@ -622,17 +667,24 @@ void multiply(const PackedRows& x, const PackedMatrix& w, PanelRange panels,
         .w_sums = dynamic ? w.sums(p) : nullptr,
         .panel_bytes = w.panel_bytes(),
         .k = k,
-        .ahead = fetch ? static_cast<const char*>(following) + offset : nullptr,
+        .ahead = fetch ? reinterpret_cast<const char*>(following) + offset : nullptr,
         .lines = fetch ? lines : 0,
-        .later = later},
+        .later = p >= rest_from ? &rest : later},
        values);
-      for (int64_t i = 0; i < count; ++i)
+      const bool last_group = g + 1 == groups, last = last_group && p + count >= panels.end;
+      for (int64_t i = 0; i < count; ++i) {
+        const int64_t column = (p + i) * width;
         done({.panel = p + i,
               .row = first,
               .rows = rows,
-              .column = (p + i) * width,
-              .columns = std::min(width, w.n() - (p + i) * width),
-              .values = values + i * rows * width});
+              .column = column,
+              .columns = std::min(width, w.n() - column),
+              .values = values + i * rows * width,
+              .next_row = last         ? first
+                          : last_group ? 0
+                                       : first + rows,
+              .next_column = last || !last_group ? column : column + count * width});
+      }
     }
   }
 }
@@ -642,8 +694,8 @@ namespace {
 void use(const Tile& tile, float* y, int64_t stride, TileUse how, float factor = 1,
          Activation activation = Activation::linear) {
   HWY_DYNAMIC_DISPATCH(use_tile)
-  (tile.values, tile.rows, tile.columns, y + tile.row * stride + tile.column, stride, how, factor,
-   activation);
+  (tile.values, tile.rows, tile.columns, y + tile.row * stride + tile.column,
+   y + tile.next_row * stride + tile.next_column, stride, how, factor, activation);
 }
 
 }  // namespace

@@ -51,6 +51,12 @@ struct PanelRange {
   int64_t begin = 0, end = 0;
 };
 
+/// What is read right after a product: the same thread's first panels of the next one.
+struct NextPanels {
+  const std::byte* begin = nullptr;
+  int64_t bytes = 0;
+};
+
 /// Zero-filled memory on huge pages where the system grants them: streaming through 4 KiB pages
 /// costs a quarter of the bandwidth in page walks (17 against 14 GB/s on a 2-core Emerald Rapids
 /// machine). Small blocks share pages. Blocks live as long as anyone holds one of the same chunk.
@@ -130,6 +136,8 @@ class PackedMatrix {
   const int32_t* sums(int64_t i) const { return sums_.data() + i * panel_width(); }
   /// The panels of part `part` of `parts`, in multiples of `unit` panels.
   PanelRange share(int64_t part, int64_t parts, int64_t unit = 1) const;
+  /// Those of the panels that so many rows go through first; none of an empty range.
+  NextPanels first_panels(PanelRange panels, int64_t rows) const;
 
  private:
   /// Columns [at, at + columns) of one panel.
@@ -178,17 +186,19 @@ class PackedRows {
 };
 
 /// Part of the result: rows [row, row + rows) of columns [column, column + columns), of the matrix
-/// of panel `panel`; values are [rows][panel_width()].
+/// of panel `panel`; values are [rows][panel_width()]. The lines of the result that the tile of `next_row` and
+/// `next_column` goes to are fetched when this one is used: of the next rows or, after the last, of the next panels; this
+/// tile's own at the end.
 struct Tile {
   int64_t panel = 0, row = 0, rows = 0, column = 0, columns = 0;
   const float* values = nullptr;
+  int64_t next_row = 0, next_column = 0;
 };
 
-/// Calls `done` for each tile of x w in the given panels. `next`: memory read right after (the same
-/// thread's next panels), whose first bytes are fetched while the last panel is computed, or null. `later`: what is
-/// fetched beside the panels, a line every four steps of k, or null.
+/// Calls `done` for each tile of x w in the given panels. `next` is fetched while the last panels are computed. `later`:
+/// what is fetched beside the panels, a line every four steps of k, or null; waits while `next` needs its place.
 void multiply(const PackedRows& x, const PackedMatrix& w, PanelRange panels,
-              const std::function<void(const Tile&)>& done, const void* next = nullptr,
+              const std::function<void(const Tile&)>& done, NextPanels next = {},
               FetchQueue* later = nullptr);
 
 /// What usually becomes of a tile.

@@ -276,11 +276,57 @@ TEST(PackedMatmul, FetchesALineBesideThePanelsEveryFourSteps) {
     FetchQueue queue;
     queue.add(memory.data(), static_cast<int64_t>(memory.size()));
     multiply(
-        rows, packed, {0, 3}, [](const Tile&) {}, nullptr, &queue);
+        rows, packed, {0, 3}, [](const Tile&) {}, {}, &queue);
     // Each time for a group of rows, of which other instruction sets have more.
     EXPECT_EQ(queue.next_line(),
               memory.data() + 3 * rows.groups() * (kDepth / 4) * FetchQueue::kLine)
         << name_of(type);
+  }
+}
+
+TEST(PackedMatmul, FetchesWhatTheNextProductReadsFirstInPlaceOfOtherLines) {
+  constexpr int64_t kRows = 14, kDepth = 24;
+  const auto x = random_floats(kRows * kDepth, 8), w = random_floats(kDepth * 4 * panel_width(), 9);
+  const std::vector<char> memory(64 * FetchQueue::kLine);
+  HugeArena arena;
+  const PackedMatrix packed =
+      PackedMatrix::pack(w.data(), kDepth, 4 * panel_width(), arena, WeightType::int8);
+  PackedRows rows;
+  rows.pack(x.data(), kRows, kDepth);
+  const int64_t places = rows.groups() * (kDepth / 4);  // of a panel
+  const auto taken = [&](int64_t more) {
+    FetchQueue queue;
+    queue.add(memory.data(), static_cast<int64_t>(memory.size()));
+    multiply(
+        rows, packed, {0, 4}, [](const Tile&) {},
+        {packed.panel(0), packed.panel_bytes() + more * FetchQueue::kLine}, &queue);
+    return (queue.next_line() - memory.data()) / FetchQueue::kLine;
+  };
+  EXPECT_EQ(taken(0), 4 * places);
+  EXPECT_EQ(taken(1), 3 * places);
+  EXPECT_EQ(taken(places), 3 * places);
+  EXPECT_EQ(taken(places + 1), 2 * places);
+  EXPECT_EQ(taken(9 * places), 0);
+}
+
+TEST(PackedMatmul, ATileNamesTheOneAfterIt) {
+  constexpr int64_t kDepth = 8;
+  const int64_t width = panel_width(), n = 5 * width - 3;
+  for (const int64_t count : {1, 8, 14, 45}) {
+    const auto x = random_floats(count * kDepth, 8), w = random_floats(kDepth * n, 9);
+    HugeArena arena;
+    const PackedMatrix packed = PackedMatrix::pack(w.data(), kDepth, n, arena);
+    PackedRows rows;
+    rows.pack(x.data(), count, kDepth);
+    std::vector<Tile> tiles;
+    multiply(rows, packed, {1, 5}, [&](const Tile& tile) { tiles.push_back(tile); });
+    const int64_t at_once = packed.first_panels({1, 5}, count).bytes / packed.panel_bytes();
+    for (size_t i = 0; i < tiles.size(); ++i) {
+      const bool ends = i + static_cast<size_t>(at_once) >= tiles.size();
+      const Tile& after = tiles[ends ? i : i + static_cast<size_t>(at_once)];
+      EXPECT_EQ(tiles[i].next_row, after.row) << count << " rows, tile " << i;
+      EXPECT_EQ(tiles[i].next_column, after.column) << count << " rows, tile " << i;
+    }
   }
 }
 

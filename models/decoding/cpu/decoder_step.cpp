@@ -53,6 +53,13 @@ struct StepRun {
   float* shared_logits;  // null: a rank alone
   std::vector<float> qkv;
   const PlacedHeads placed;
+  /// Slots of a row's past that follow one another.
+  struct SlotRun {
+    const float* begin;
+    int64_t bytes;
+  };
+  std::vector<SlotRun> slot_runs;
+  std::vector<size_t> first_run;  // of each row, and the end
 
   StepRun(const PackedNetwork& packed, const DecoderStep& decoder_step)
       : network(packed),
@@ -75,6 +82,7 @@ struct StepRun {
         placed(sizes, rows, [this](int64_t r) { return row(r).position; }) {
     for (int64_t r = 0; r < rows; ++r)
       network.embed(network.decoder(), row(r).token, x + r * sizes.emb_dim);
+    find_slot_runs();
     if (network.ranks() != nullptr) network.ranks()->wait();
   }
   static int64_t hidden_width_of(const ModelSpec& spec) {
@@ -82,6 +90,28 @@ struct StepRun {
     return std::max(spec.decoder.layer.mlp_dim, moe.router.num_selected_experts * moe.mlp_dim);
   }
   const StepRow& row(int64_t r) const { return step.rows[static_cast<size_t>(r)]; }
+  std::span<const SlotRun> past_of(int64_t r) const {
+    const auto at = first_run.begin() + r;
+    return std::span(slot_runs).subspan(at[0], at[1] - at[0]);
+  }
+
+ private:
+  void find_slot_runs() {
+    const int64_t floats = cached_floats(sizes.head_dim, step.layout.type),
+                  bytes = floats * static_cast<int64_t>(sizeof(float));
+    for (const StepRow& of_row : step.rows) {
+      first_run.push_back(slot_runs.size());
+      const float* end = nullptr;
+      for (const float* slot : of_row.past) {
+        if (slot == end)
+          slot_runs.back().bytes += bytes;
+        else
+          slot_runs.push_back({slot, bytes});
+        end = slot + floats;
+      }
+    }
+    first_run.push_back(slot_runs.size());
+  }
 };
 
 /// A thread's part of a layer over a step's rows (layer.h): of every product its share of the columns,
@@ -213,14 +243,12 @@ class StepBackend {
         later_.add(keys.memory(), SharedKeys::floats(keys.length, d, keys.type) *
                                       static_cast<int64_t>(sizeof(float)));
       });
-    const CacheType type = run_.step.layout.type;
-    const int64_t bytes = cached_floats(d, type) * static_cast<int64_t>(sizeof(float));
     each_self([&](int64_t head, int64_t r) {
       if (later_.full()) return;
       const CachedHead at =
           run_.step.layout.at(static_cast<int64_t>(layer), run_.sizes.kv_head_of(head));
       for (const int64_t part : {at.keys, at.values})
-        for (const float* slot : run_.row(r).past) later_.add(slot + part, bytes);
+        for (const auto& [begin, bytes] : run_.past_of(r)) later_.add(begin + part, bytes);
     });
   }
   /// From all ranks, before the next step writes there.
@@ -249,12 +277,10 @@ class StepBackend {
   PanelRange share(const PackedMatrix& m, int64_t unit = 1) const {
     return m.share(part_.index, part_.count, unit);
   }
-  /// Where this part's share of the matrix after the one that is multiplied with begins; null if it has
-  /// none.
-  const void* next() {
+  /// What this part reads first of the matrix after the one that is multiplied with.
+  NextPanels next() {
     const auto& [matrix, unit] = run_.order.reads[++read_];
-    const PanelRange panels = share(*matrix, unit);
-    return panels.begin < panels.end ? matrix->panel(panels.begin) : nullptr;
+    return matrix->first_panels(share(*matrix, unit), run_.rows);
   }
 
   /// x += input [rows, k] w

@@ -11,7 +11,7 @@ inline constexpr float kNormEpsilon = 1e-6f;  // layers.py LayerNorm
 
 /// h [rows, mlp] = the MLP's activations for x, of this rank's columns the panels of this part.
 inline void mlp_activations(const PackedRows& x, const PackedMlp& mlp, Part part, float* h,
-                            const void* next = nullptr, FetchQueue* later = nullptr) {
+                            NextPanels next = {}, FetchQueue* later = nullptr) {
   const int64_t width = panel_width(), f = mlp.width, columns = mlp.columns.count();
   h += mlp.columns.begin;
   if (mlp.activations.size() == 1) {
@@ -22,6 +22,7 @@ inline void mlp_activations(const PackedRows& x, const PackedMlp& mlp, Part part
   const auto gate = [&](const Tile& tile) {
     Tile t = tile;
     t.column = tile.panel / 2 * width;
+    t.next_column = tile.next_column / (2 * width) * width;
     t.columns = std::min(width, columns - t.column);
     if (tile.panel % 2 == 0)
       activate_tile(t, mlp.activations[0], h, f);
