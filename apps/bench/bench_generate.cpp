@@ -38,7 +38,7 @@ class StepBound {
         decoder_(decoder),
         least_(least),
         work_(network.step_work(options.batch * options.beams)),
-        memory_(work_.bytes) {}
+        memory_(work_.matrices) {}
 
   BesideSteps beside() {
     if (options_.encode_only) return {};
@@ -47,12 +47,15 @@ class StepBound {
 
  private:
   void measure() {
-    double reading = 0, multiplying = 0;
-    for (int64_t i = 0; i < options_.targets; ++i) reading += memory_.seconds_of_a_pass();
-    for (int64_t i = 0; i < options_.targets; ++i)
-      multiplying += seconds_of_multiply_adds(work_.multiply_adds);
-    reading_ = std::min(reading_, reading);
-    multiplying_ = std::min(multiplying_, multiplying);
+    const auto all_steps = [this](const auto& seconds_of_one) {
+      double seconds = 0;
+      for (int64_t i = 0; i < options_.targets; ++i) seconds += seconds_of_one();
+      return seconds;
+    };
+    for (const auto streams : {ReadBandwidth::Streams::many, ReadBandwidth::Streams::one_each})
+      reading_ = std::min(reading_, all_steps([&] { return memory_.seconds_of_a_pass(streams); }));
+    multiplying_ = std::min(
+        multiplying_, all_steps([&] { return seconds_of_multiply_adds(work_.multiply_adds); }));
   }
   std::pair<std::string, std::string> facts(double run) const {
     const auto steps = static_cast<double>(options_.targets),

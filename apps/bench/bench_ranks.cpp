@@ -37,8 +37,8 @@ class Comparison {
         inputs_(random_batch(options, config.vocab_size).at("encoder_input_tokens")),
         together_(spec_of(config), random_source(config), type(), &group) {
     if (group.leads()) alone_.emplace(spec_of(config), random_source(config), type());
-    bandwidth_.emplace(together_.bytes());
-    if (group.leads()) bandwidth_alone_.emplace(alone_->bytes());
+    bandwidth_.emplace(together_.step_work(options.batch).matrices);
+    if (group.leads()) bandwidth_alone_.emplace(alone_->step_work(options.batch).matrices);
     for (int64_t round = 0; round <= options.steps; ++round) measure(round > 0);
   }
   const Measured& one() const { return one_; }
@@ -56,10 +56,11 @@ class Comparison {
       alone = generate(*alone_, one);
     }
     group_.of_leader("");  // the others sleep until here
-    for (int i = 0; i < kPasses; ++i) {
+    for (int i = 0; i < 2 * kPasses; ++i) {
+      using enum ReadBandwidth::Streams;
       group_.wait();
       const double since = now_seconds();
-      bandwidth_->seconds_of_a_pass();
+      bandwidth_->seconds_of_a_pass(i % 2 == 0 ? many : one_each);
       group_.wait();
       all.bandwidth.push_back(bandwidth_->bytes() * group_.size() / (now_seconds() - since));
     }

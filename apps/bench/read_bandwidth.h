@@ -1,11 +1,14 @@
 #pragma once
-// How fast this rank's threads read memory: what bounds generation with few rows, which reads every weight each step.
+// How fast this rank's threads read the weights of a decoder's step: what bounds generation with few rows. The weights
+// themselves, since not all memory of a machine is equally near.
 //
-//   const ReadBandwidth memory(network.bytes());
+//   const ReadBandwidth memory(network.step_work(rows).matrices);
 //   const double bytes_per_second = memory.best_of(4);
 
+#include <omp.h>
+
 #include <algorithm>
-#include <memory>
+#include <vector>
 
 #include "kernels/prepacked_matmul/prepacked_matmul.h"
 #include "runtime/base/clock.h"
@@ -14,43 +17,60 @@ namespace quintet {
 
 class ReadBandwidth {
  public:
-  /// Of memory as large as some weights.
-  explicit ReadBandwidth(int64_t bytes)
-      : words_(bytes / (64 * kStreams) * (8 * kStreams)),
-        memory_(HugeArena().allocate(words_ * 2 + 16 * kAhead)) {
-    std::fill_n(memory_.get(), words_ * 2, 1.0f);
-  }
-  double seconds_of_a_pass() const {
-    const auto* lines = reinterpret_cast<const Line*>(memory_.get());
+  /// Threads read several places at a time, each some lines ahead: one alone waits for memory. Or one each, where the
+  /// processor's own prefetchers are faster if they are left alone.
+  enum class Streams { many, one_each };
+
+  explicit ReadBandwidth(std::vector<const PackedMatrix*> matrices)
+      : matrices_(std::move(matrices)) {}
+
+  double seconds_of_a_pass(Streams streams) const {
     const double since = now_seconds();
-    const int64_t part = words_ / 8 / kStreams;
 #pragma omp parallel
-    {
-      Line sums[kStreams]{};
-#pragma omp for schedule(static) nowait
-      for (int64_t i = 0; i < part; ++i)
-        for (int64_t s = 0; s < kStreams; ++s) {
-          __builtin_prefetch(&lines[s * part + i + kAhead]);
-          sums[s] += lines[s * part + i];
-        }
-      asm volatile("" : : "m"(sums));
+    for (const PackedMatrix* matrix : matrices_) {
+      const PanelRange own = matrix->share(omp_get_thread_num(), omp_get_num_threads());
+      if (own.begin == own.end) continue;
+      const auto* lines = reinterpret_cast<const Line*>(matrix->panel(own.begin));
+      const int64_t count = (own.end - own.begin) * matrix->panel_bytes() / kLine;
+      if (streams == Streams::many)
+        read<8, 16>(lines, count);
+      else
+        read<1, 0>(lines, count);
     }
     return now_seconds() - since;
   }
-  double bytes() const { return static_cast<double>(8 * words_); }
-  /// Bytes a second of the fastest of some passes.
+  double bytes() const {
+    int64_t bytes = 0;
+    for (const PackedMatrix* matrix : matrices_) bytes += matrix->bytes();
+    return static_cast<double>(bytes);
+  }
+  /// Bytes a second of the fastest of some passes in each way.
   double best_of(int passes) const {
     double best = 0;
-    for (int i = 0; i < passes; ++i) best = std::max(best, bytes() / seconds_of_a_pass());
+    for (int i = 0; i < passes; ++i)
+      for (const Streams streams : {Streams::many, Streams::one_each})
+        best = std::max(best, bytes() / seconds_of_a_pass(streams));
     return best;
   }
 
  private:
-  /// A thread reads several places at a time, each some lines ahead: one alone waits for memory.
-  static constexpr int64_t kStreams = 8, kAhead = 16;
-  using Line [[gnu::vector_size(64)]] = uint64_t;  // of the cache: loads as wide as the machine's
-  int64_t words_;
-  std::shared_ptr<float> memory_;
+  static constexpr int64_t kLine = 64;
+  using Line [[gnu::vector_size(kLine)]] =
+      uint64_t;  // of the cache: loads as wide as the machine's
+
+  template <int64_t kPlaces, int64_t kAhead>
+  static void read(const Line* lines, int64_t count) {
+    const int64_t part = count / kPlaces;
+    Line sums[kPlaces]{};
+    for (int64_t i = 0; i < part; ++i)
+      for (int64_t s = 0; s < kPlaces; ++s) {
+        if (kAhead > 0) __builtin_prefetch(&lines[s * part + i + kAhead]);
+        sums[s] += lines[s * part + i];
+      }
+    asm volatile("" : : "m"(sums));
+  }
+
+  std::vector<const PackedMatrix*> matrices_;
 };
 
 }  // namespace quintet

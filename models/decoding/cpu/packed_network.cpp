@@ -362,11 +362,14 @@ int64_t PackedNetwork::bytes() const {
 
 PackedNetwork::StepWork PackedNetwork::step_work(int64_t rows) const {
   StepWork work;
-  const auto add = [&](const PackedMatrix& w, int64_t times = 1) {
-    work.bytes += w.bytes() * times;
+  const auto read = [&](const PackedMatrix& w) {
+    work.matrices.push_back(&w);
+    work.bytes += w.bytes();
+  };
+  const auto add = [&](const PackedMatrix& w) {
+    read(w);
     work.multiply_adds += w.k() * w.n() * rows;
   };
-  add(logits_);
   for (const PackedLayer& layer : decoder_.layers) {
     add(layer.self.in);
     add(layer.self.out);
@@ -376,12 +379,18 @@ PackedNetwork::StepWork PackedNetwork::step_work(int64_t rows) const {
       const auto* dense = std::get_if<PackedMlp>(&mlp);
       const auto* sparse = std::get_if<PackedExperts>(&mlp);
       if (dense == nullptr && sparse == nullptr) continue;
-      const int64_t times = sparse == nullptr ? 1 : std::min(rows, std::ssize(sparse->experts));
       const PackedMlp& one = sparse == nullptr ? *dense : sparse->experts.front();
-      add(one.in, times);
-      add(one.out, times);
+      add(one.in);
+      add(one.out);
+      const int64_t others =
+          sparse == nullptr ? 0 : std::min(rows, std::ssize(sparse->experts)) - 1;
+      for (int64_t i = 1; i <= others; ++i) {
+        read(sparse->experts[static_cast<size_t>(i)].in);
+        read(sparse->experts[static_cast<size_t>(i)].out);
+      }
     }
   }
+  add(logits_);
   return work;
 }
 

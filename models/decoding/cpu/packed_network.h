@@ -122,6 +122,7 @@ class PackedNetwork {
   /// What a step of the decoder does with weights for `rows` tokens: with those of its layers, but for the keys and values
   /// of the encoder's output, which were made before, and of the logits; of experts as many as rows may choose are read.
   struct StepWork {
+    std::vector<const PackedMatrix*> matrices;
     int64_t bytes = 0, multiply_adds = 0;
   };
   StepWork step_work(int64_t rows) const;
