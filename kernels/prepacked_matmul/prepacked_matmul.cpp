@@ -75,17 +75,16 @@ constexpr int kGroupRows = 6, kPairRows = 2;
 
 int64_t width() { return static_cast<int64_t>(2 * hn::Lanes(F())); }
 int64_t rows_at_once() { return kGroupRows; }
-/// Rows that go through two panels at a time, in two groups from kTwoGroups on: of bf16 and int8 that is 4 and 6 % faster
-/// than one group and one panel. Fewer rows of a group would be slower in float32.
+/// So many rows and up to twice kPairRows are two groups that go through two panels at a time where weights have fewer
+/// bits: with bf16 and int8 that is 4 and 6 % faster than one group and one panel. Float32 would be read twice from the
+/// second-level cache while memory fills it.
 constexpr int64_t kTwoGroups = 8;
-bool in_pairs(int64_t rows) {
-  return rows <= kPairRows || (rows >= kTwoGroups && rows <= 2 * kPairRows);
+int64_t groups_of(int64_t rows, bool narrow) {
+  const bool two = narrow && rows >= kTwoGroups && rows <= 2 * kPairRows;
+  return two ? 2 : (rows + kGroupRows - 1) / kGroupRows;
 }
-int64_t groups_of(int64_t rows) {
-  const int64_t most = in_pairs(rows) ? kPairRows : kGroupRows;
-  return (rows + most - 1) / most;
-}
-int64_t panels_at_once(int64_t rows) { return in_pairs(rows) ? 2 : 1; }
+/// Of a group.
+int64_t panels_at_once(int64_t rows) { return rows <= kPairRows ? 2 : 1; }
 
 using I = hn::RebindToSigned<F>;
 using VI = hn::Vec<I>;
@@ -555,7 +554,7 @@ PanelRange PackedMatrix::share(int64_t part, int64_t parts, int64_t unit) const 
 void PackedRows::resize(int64_t rows, int64_t k) {
   rows_ = rows;
   k_ = k;
-  groups_ = HWY_DYNAMIC_DISPATCH(groups_of)(rows);
+  groups_ = HWY_DYNAMIC_DISPATCH(groups_of)(rows, narrow_);
   // Vectors that hold the rows of a group may reach beyond its end.
   data_.resize(static_cast<size_t>(rows * padded_k(k) + kMostPanelWidth));
   row_.resize(static_cast<size_t>(group_rows() * k));
@@ -624,8 +623,9 @@ void PackedRows::unpack(float* out) const {
 }
 
 NextPanels PackedMatrix::first_panels(PanelRange panels, int64_t rows) const {
-  const int64_t count =
-      std::min(HWY_DYNAMIC_DISPATCH(panels_at_once)(rows), panels.end - panels.begin);
+  const int64_t groups = HWY_DYNAMIC_DISPATCH(groups_of)(rows, type_ != WeightType::f32);
+  const int64_t count = std::min(HWY_DYNAMIC_DISPATCH(panels_at_once)((rows + groups - 1) / groups),
+                                 panels.end - panels.begin);
   if (count <= 0) return {};
   return {panel(panels.begin), count * panel_bytes()};
 }
@@ -637,7 +637,7 @@ void multiply(const PackedRows& x, const PackedMatrix& w, PanelRange panels,
   alignas(128) float values[kMostGroupRows * kMostPanelWidth];
   const int64_t width = panel_width(), k = padded_k(w.k()), groups = x.groups();
   const bool scaled = weight_bytes(w.type()) == 1, dynamic = w.type() == WeightType::int8_dynamic;
-  const int64_t at_once = HWY_DYNAMIC_DISPATCH(panels_at_once)(x.rows());
+  const int64_t at_once = HWY_DYNAMIC_DISPATCH(panels_at_once)((x.rows() + groups - 1) / groups);
   // While panels are computed, group after group, those after them are fetched: each four steps of
   // each group ask for their part of their bytes.
   const int64_t bytes_of_steps = 4 * width * weight_bytes(w.type());

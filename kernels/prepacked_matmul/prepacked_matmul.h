@@ -154,6 +154,9 @@ class PackedMatrix {
 /// Rows regrouped for multiply. Keeps its memory between uses.
 class PackedRows {
  public:
+  /// To be multiplied with weights of this type; with others the results are the same, but take longer.
+  explicit PackedRows(WeightType weights = WeightType::f32) : narrow_(weights != WeightType::f32) {}
+
   /// x: [rows, k], rows `stride` floats apart.
   void pack(const float* x, int64_t rows, int64_t k, int64_t stride);
   void pack(const float* x, int64_t rows, int64_t k) { pack(x, rows, k, k); }
@@ -178,6 +181,7 @@ class PackedRows {
 
  private:
   void resize(int64_t rows, int64_t k);
+  bool narrow_;
   std::vector<float> data_, row_;
   mutable std::vector<uint32_t> quads_;
   mutable std::vector<float> scales_;

@@ -92,7 +92,7 @@ std::string narrow_difference(const Product& size, WeightType type) {
   const auto x = random_floats(rows * k, 1), w = random_floats(k * n, 2);
   HugeArena arena;
   const PackedMatrix m = PackedMatrix::pack(w.data(), k, n, arena, type);
-  PackedRows packed;
+  PackedRows packed(type);
   packed.pack(x.data(), rows, k);
   std::vector<float> y(static_cast<size_t>(rows * n));
   multiply(packed, m, {0, m.panels()}, [&](const Tile& tile) { store_tile(tile, y.data(), n); });
@@ -133,7 +133,7 @@ std::string difference_among_rows(WeightType type) {
   HugeArena arena;
   const PackedMatrix m = PackedMatrix::pack(w.data(), k, n, arena, type);
   const auto product = [&](int64_t first, int64_t rows) {
-    PackedRows packed;
+    PackedRows packed(type);
     packed.pack(x.data() + first * k, rows, k);
     std::vector<float> y(static_cast<size_t>(rows * n));
     multiply(packed, m, {0, m.panels()}, [&](const Tile& tile) { store_tile(tile, y.data(), n); });
@@ -312,11 +312,15 @@ TEST(PackedMatmul, FetchesWhatTheNextProductReadsFirstInPlaceOfOtherLines) {
 TEST(PackedMatmul, ATileNamesTheOneAfterIt) {
   constexpr int64_t kDepth = 8;
   const int64_t width = panel_width(), n = 5 * width - 3;
-  for (const int64_t count : {1, 8, 14, 45}) {
+  for (const auto& [count, type] : {std::pair{1, WeightType::f32},
+                                    {8, WeightType::f32},
+                                    {8, WeightType::bf16},
+                                    {14, WeightType::int8},
+                                    {45, WeightType::f32}}) {
     const auto x = random_floats(count * kDepth, 8), w = random_floats(kDepth * n, 9);
     HugeArena arena;
-    const PackedMatrix packed = PackedMatrix::pack(w.data(), kDepth, n, arena);
-    PackedRows rows;
+    const PackedMatrix packed = PackedMatrix::pack(w.data(), kDepth, n, arena, type);
+    PackedRows rows(type);
     rows.pack(x.data(), count, kDepth);
     std::vector<Tile> tiles;
     multiply(rows, packed, {1, 5}, [&](const Tile& tile) { tiles.push_back(tile); });
