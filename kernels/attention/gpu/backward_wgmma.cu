@@ -492,7 +492,16 @@ class Consumer {
   }
   // dq as the blocks of keys before left it.
   __device__ void load_sums(int left, float (&dq)[kSums]) const {
-    if ((left & kFirst) == 0) add_saved(sums_of(left), dq);
+    if ((left & kFirst) != 0) return;
+    const float4* saved = sums_of(left);
+#pragma unroll
+    for (int i = 0; i < kSums / 4; ++i) {
+      const float4 x = saved[i * 2 * kGroup];
+      dq[4 * i] = x.x;
+      dq[4 * i + 1] = x.y;
+      dq[4 * i + 2] = x.z;
+      dq[4 * i + 3] = x.w;
+    }
   }
   // Issues dq += ... of the tile whose gradients of scores are in `buffer`, when both groups' are.
   __device__ void begin_dq(int buffer, float (&dq)[kSums]) const {
@@ -518,7 +527,7 @@ class Consumer {
   // Returns the tile with what is left of it; `before`: what is left of the one before.
   __device__ int differentiate(int block, int tile, int before) {
     simt::forget(thread);
-    const int lane = thread % 32, row = thread / 32 * 16 + lane / 4, c = lane % 4;
+    const int lane = thread & 31, row = (thread >> 5) * 16 + lane / 4, c = lane % 4;
     const int first = tile * kQueries, key0 = block * kKeys;
     const size_t at = S::kQueriesAt + 2 * queries.stage() * S::kQueryBytes;
     const size_t statistics = S::kStatisticsAt + 2 * queries.stage() * S::kStatisticsBytes;
@@ -575,11 +584,11 @@ class Consumer {
         p.keep_scale, c);
     pack(dweights, dscores);
     simt::forget(thread);
-    const int stored_row = thread / 32 * 16 + thread % 16;
+    const int stored_row = (thread >> 5) * 16 + (thread & 15);
     const auto shared_scores = score_tile(queries.stage());
 #pragma unroll
     for (int i = 0; i < kQueries / 16; ++i) {
-      const int chunk = (2 * i % 8 + thread % 32 / 16) ^ (stored_row & 7);
+      const int chunk = (2 * i % 8 + (thread & 31) / 16) ^ (stored_row & 7);
       simt::stmatrix_x4(&shared_scores[(i / 4 * kKeys + stored_row) * kBoxColumns + chunk * 8],
                         dscores[i]);
     }
@@ -589,8 +598,8 @@ class Consumer {
     issue_sums(dscores, q, dk);
     if (kLater) release(barriers.scores_full(queries.stage()));
     if (kBias && to.dbias_diagonals != nullptr)
-      strips.template add<kQueries / 8>(first - key0 - p.first_relative - thread / 32 * 16,
-                                        thread / 32, thread % 32, dweights);
+      strips.template add<kQueries / 8>(first - key0 - p.first_relative - (thread >> 5) * 16,
+                                        thread >> 5, thread & 31, dweights);
     // Earlier blocks' sums arrive while the product runs.
     float saved[kSums] = {};
     if (!kLater) {
