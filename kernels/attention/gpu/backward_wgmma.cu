@@ -490,7 +490,7 @@ class Consumer {
   __device__ float4* sums_of(int left) const {
     return to.dq_sums + sums_at(p, kQueries, work.sums, left / 4, thread);
   }
-  // dq as the blocks of keys before left it.
+  // dq as the blocks of keys before left it; for the first block it stays as it is, zeros.
   __device__ void load_sums(int left, float (&dq)[kSums]) const {
     if ((left & kFirst) != 0) return;
     const float4* saved = sums_of(left);
@@ -527,6 +527,7 @@ class Consumer {
   // Returns the tile with what is left of it; `before`: what is left of the one before.
   __device__ int differentiate(int block, int tile, int before) {
     simt::forget(thread);
+    // Bits, not divisions: those of a signed number take more instructions.
     const int lane = thread & 31, row = (thread >> 5) * 16 + lane / 4, c = lane % 4;
     const int first = tile * kQueries, key0 = block * kKeys;
     const size_t at = S::kQueriesAt + 2 * queries.stage() * S::kQueryBytes;
