@@ -54,9 +54,8 @@ class StepBound {
     };
     for (const auto streams : {ReadBandwidth::Streams::many, ReadBandwidth::Streams::one_each})
       reading_ = std::min(reading_, all_steps([&] { return memory_.seconds_of_a_pass(streams); }));
-    multiplying_ = std::min(multiplying_, all_steps([&] {
-                              return seconds_of_multiply_adds(work_.of_floats, work_.of_bytes);
-                            }));
+    multiplying_ = std::min(
+        multiplying_, all_steps([&] { return seconds_of_multiply_adds(work_.multiply_adds); }));
   }
   std::pair<std::string, std::string> facts(double run) const {
     const auto steps = static_cast<double>(options_.targets),
@@ -67,7 +66,9 @@ class StepBound {
     const double bandwidth = steps * weights / reading_,
                  rate = steps * multiply_adds / multiplying_;
     const double reading = steps * (weights + cached) / bandwidth;
-    const bool reads = reading > multiplying_;
+    // int8_dynamic multiplies bytes, several times as fast as memory gives them.
+    const bool reads =
+        options_.quantize.type() == WeightType::int8_dynamic || reading > multiplying_;
     const double bound = reads ? reading : multiplying_;
     const char* name = reads ? "memory" : "arithmetic";
     const auto cache_bytes = decoder_.cache_bytes();

@@ -11,8 +11,6 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "kernels/cpu/byte_products-inl.h"
-
 HWY_BEFORE_NAMESPACE();
 namespace quintet {
 namespace HWY_NAMESPACE {
@@ -46,33 +44,6 @@ void multiply_and_add(int64_t count) {
   asm volatile("" : : "m"(kept));
 }
 
-/// The same of bytes, summed in int32.
-template <bool kVnni>
-void multiply_and_add_bytes_with(int64_t count) {
-  constexpr int64_t kSums = 10;
-  const hn::ScalableTag<int32_t> d;
-  const int64_t times = count / (kSums * 4 * static_cast<int64_t>(hn::Lanes(d))) + 1;
-  hn::Vec<decltype(d)> sums[kSums];
-#pragma GCC unroll 10
-  for (auto& sum : sums) sum = hn::Zero(d);
-  const auto x = hn::Set(d, 0x01020304), w = hn::Set(d, 0x05060708);
-  for (int64_t i = 0; i < times; ++i)
-#pragma GCC unroll 10
-    for (auto& sum : sums) sum = add_byte_products<kVnni>(d, sum, x, w);
-  auto all = sums[0];
-#pragma GCC unroll 10
-  for (const auto& sum : sums) all = hn::Add(all, sum);
-  HWY_ALIGN int32_t kept[HWY_MAX_BYTES / sizeof(int32_t)];
-  hn::Store(all, d, kept);
-  asm volatile("" : : "m"(kept));
-}
-void multiply_and_add_bytes(int64_t count) {
-#if HWY_TARGET == HWY_AVX3
-  if (__builtin_cpu_supports("avx512vnni")) return multiply_and_add_bytes_with<true>(count);
-#endif
-  multiply_and_add_bytes_with<false>(count);
-}
-
 }  // namespace HWY_NAMESPACE
 }  // namespace quintet
 HWY_AFTER_NAMESPACE();
@@ -83,15 +54,11 @@ HWY_AFTER_NAMESPACE();
 namespace quintet {
 
 HWY_EXPORT(multiply_and_add);
-HWY_EXPORT(multiply_and_add_bytes);
 
-double seconds_of_multiply_adds(int64_t floats, int64_t bytes) {
+double seconds_of_multiply_adds(int64_t count) {
   const double since = now_seconds();
 #pragma omp parallel
-  {
-    HWY_DYNAMIC_DISPATCH(multiply_and_add)(floats / omp_get_num_threads());
-    HWY_DYNAMIC_DISPATCH(multiply_and_add_bytes)(bytes / omp_get_num_threads());
-  }
+  HWY_DYNAMIC_DISPATCH(multiply_and_add)(count / omp_get_num_threads());
   return now_seconds() - since;
 }
 

@@ -55,7 +55,7 @@ PackedMatrix::PackedMatrix(int64_t k, int64_t n, HugeArena& arena, WeightType ty
   data_ = {memory, reinterpret_cast<std::byte*>(memory.get())};
   const auto columns = static_cast<size_t>(panels_ * panel_width());
   if (weight_bytes(type) == 1) scales_.resize(columns);
-  if (type == WeightType::int8 || type == WeightType::int8_dynamic) sums_.resize(columns);
+  if (type == WeightType::int8_dynamic) sums_.resize(columns);
 }
 
 float quantize_column(const float* w, int64_t k, int64_t stride, int8_t* out) {

@@ -13,7 +13,6 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "kernels/cpu/byte_products-inl.h"
 #include "kernels/cpu/exp-inl.h"
 #include "kernels/cpu/float8-inl.h"
 #include "kernels/cpu/normal-inl.h"
@@ -30,14 +29,13 @@ enum class TileUse { store, add, scale, activate, multiply_activated };
 /// What one tile is made of.
 struct TileInput {
   const float* x = nullptr;         // [k, rows]
-  const uint32_t* quads = nullptr;  // [planes, k/4, rows]
+  const uint32_t* quads = nullptr;  // [k/4, rows]
   const float* x_scales = nullptr;  // [rows]
   const std::byte* w = nullptr;
   const float* w_scales = nullptr;  // [2 vectors]
   const int32_t* w_sums = nullptr;
   int64_t panel_bytes = 0;  // from a panel to the next
   int64_t k = 0;            // a multiple of 4
-  int64_t rows = 0;         // of x
   // Every four steps fetch `lines` cache lines from `ahead` on into the second-level cache, and a line of `later`.
   const char* ahead = nullptr;
   int64_t lines = 0;
@@ -99,6 +97,20 @@ HWY_INLINE VI byte_in_high_place(VI quad, size_t byte) {
                      : quad;
 }
 
+/// The same with zeros below it.
+HWY_INLINE VI byte_above_zeros(const int32_t* quads, size_t byte) {
+  const I di;
+  const VI highest = hn::Set(di, static_cast<int32_t>(0xff000000u));
+#if HWY_TARGET <= HWY_AVX3
+  // Loaded there, which leaves the ports that multiply alone. What lies before the quads is not read.
+  const hn::Repartition<uint8_t, I> bytes;
+  const auto* from = reinterpret_cast<const uint8_t*>(quads) + byte - 3;
+  return hn::BitCast(di, hn::MaskedLoad(hn::MaskFromVec(hn::BitCast(bytes, highest)), bytes, from));
+#else
+  return hn::And(byte_in_high_place(hn::Load(di, quads), byte), highest);
+#endif
+}
+
 /// The weights of one of four steps, of one vector of columns, as float32 (int8: times 2^24): made when the step needs
 /// them, since registers do not hold those of four beside the sums.
 template <WeightType kType>
@@ -114,10 +126,7 @@ HWY_INLINE V weights_of_step(const std::byte* w, size_t vector, size_t step) {
     return hn::BitCast(
         d, step % 2 == 0 ? hn::ShiftLeft<16>(pair) : hn::And(pair, hn::Set(di, ~0xffff)));
   }
-  if constexpr (kType == WeightType::int8) {
-    const VI highest = hn::Set(di, static_cast<int32_t>(0xff000000u));
-    return hn::ConvertTo(d, hn::And(byte_in_high_place(hn::Load(di, from), step), highest));
-  }
+  if constexpr (kType == WeightType::int8) return hn::ConvertTo(d, byte_above_zeros(from, step));
   return float8_in_high_byte(di, byte_in_high_place(hn::Load(di, from), step));
 }
 
@@ -174,21 +183,49 @@ void tile_product(TileInput in, float* HWY_RESTRICT tile) {
   }
 }
 
-/// The same with rows in a byte, x = x_scale (byte - 128), or in two, x = x_scale (256 high + low - 32768), whose planes
-/// are multiplied as if they were rows.
-template <bool kVnni, int kPlanes, int kRows, int kPanels>
-void tile_product_in_bytes(TileInput in, float* HWY_RESTRICT tile) {
+/// sum + products of four bytes a lane, unsigned x and signed w.
+template <bool kVnni>
+HWY_INLINE VI add_products(VI sum, VI x, VI w) {
+  const I di;
+#if HWY_TARGET == HWY_AVX3
+  // Highway 1.0 has no name for it, and intrinsics cannot be inlined into code for AVX-512 alone.
+  if constexpr (kVnni) {
+    asm("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(x.raw), "v"(w.raw));
+    return sum;
+  }
+#endif
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+  // Bytes 0 and 2, then 1 and 3, of a lane as two int16; their products are added in pairs.
+  const hn::RepartitionToNarrow<I> dn;
+  const auto even_x = hn::BitCast(dn, hn::And(x, hn::Set(di, 0x00ff00ff)));
+  const auto odd_x = hn::BitCast(dn, hn::And(hn::ShiftRight<8>(x), hn::Set(di, 0x00ff00ff)));
+  const auto even_w = hn::ShiftRight<8>(hn::ShiftLeft<8>(hn::BitCast(dn, w)));
+  const auto odd_w = hn::ShiftRight<8>(hn::BitCast(dn, w));
+  VI unused = hn::Zero(di);
+  sum = hn::ReorderWidenMulAccumulate(di, even_x, even_w, sum, unused);
+  return hn::ReorderWidenMulAccumulate(di, odd_x, odd_w, sum, unused);
+#else
+  const VI byte = hn::Set(di, 0xff);
+  sum = hn::Add(sum, hn::Mul(hn::And(x, byte), hn::ShiftRight<24>(hn::ShiftLeft<24>(w))));
+  sum = hn::Add(
+      sum, hn::Mul(hn::And(hn::ShiftRight<8>(x), byte), hn::ShiftRight<24>(hn::ShiftLeft<16>(w))));
+  sum = hn::Add(
+      sum, hn::Mul(hn::And(hn::ShiftRight<16>(x), byte), hn::ShiftRight<24>(hn::ShiftLeft<8>(w))));
+  return hn::Add(sum, hn::Mul(hn::And(hn::ShiftRight<24>(x), byte), hn::ShiftRight<24>(w)));
+#endif
+}
+
+/// The same in 8 bits: x = x_scale (quad - 128).
+template <bool kVnni, int kRows, int kPanels>
+void tile_product_8(TileInput in, float* HWY_RESTRICT tile) {
   const F d;
   const I di;
   const size_t lanes = hn::Lanes(d);
-  const int64_t plane = in.k / 4 * in.rows;
-  VI sum[kPanels][kRows][kPlanes][2];
+  VI sum[kPanels][kRows][2];
 #pragma GCC unroll 2
   for (auto& of_panel : sum)
 #pragma GCC unroll 14
-    for (auto& of_row : of_panel)
-#pragma GCC unroll 2
-      for (auto& of_plane : of_row) of_plane[0] = of_plane[1] = hn::Zero(di);
+    for (auto& of_row : of_panel) of_row[0] = of_row[1] = hn::Zero(di);
   for (int64_t i = 0; i < in.k; i += 4) {
     in.fetch();
 #pragma GCC unroll 2
@@ -196,25 +233,20 @@ void tile_product_in_bytes(TileInput in, float* HWY_RESTRICT tile) {
       const auto* quads = reinterpret_cast<const int32_t*>(in.panel(p));
       const VI w0 = hn::Load(di, quads), w1 = hn::Load(di, quads + lanes);
 #pragma GCC unroll 14
-      for (size_t r = 0; r < kRows; ++r)
-#pragma GCC unroll 2
-        for (size_t b = 0; b < kPlanes; ++b) {
-          const VI xr = hn::Set(di, static_cast<int32_t>(in.quads[b * plane + r]));
-          sum[p][r][b][0] = add_byte_products<kVnni>(di, sum[p][r][b][0], xr, w0);
-          sum[p][r][b][1] = add_byte_products<kVnni>(di, sum[p][r][b][1], xr, w1);
-        }
+      for (size_t r = 0; r < kRows; ++r) {
+        const VI xr = hn::Set(di, static_cast<int32_t>(in.quads[r]));
+        sum[p][r][0] = add_products<kVnni>(sum[p][r][0], xr, w0);
+        sum[p][r][1] = add_products<kVnni>(sum[p][r][1], xr, w1);
+      }
     }
-    in.quads += in.rows;
+    in.quads += kRows;
     in.w += 8 * lanes;
   }
   for (size_t half = 0; half < 2 * kPanels; ++half) {
     const V scale = hn::LoadU(d, in.w_scales + half * lanes);
     const VI offset = hn::LoadU(di, in.w_sums + half * lanes);
     for (size_t r = 0; r < kRows; ++r) {
-      const auto& planes = sum[half / 2][r];
-      V value = hn::ConvertTo(d, hn::Sub(planes[0][half % 2], offset));
-      if constexpr (kPlanes == 2)
-        value = hn::MulAdd(value, hn::Set(d, 256.0f), hn::ConvertTo(d, planes[1][half % 2]));
+      const V value = hn::ConvertTo(d, hn::Sub(sum[half / 2][r][half % 2], offset));
       hn::Store(hn::Mul(hn::Mul(value, scale), hn::Set(d, in.x_scales[r])), d,
                 tile + ((half / 2 * kRows + r) * 2 + half % 2) * lanes);
     }
@@ -229,8 +261,7 @@ template <WeightType kType, bool kVnni, int... kRows, int... kPaired>
 constexpr TileProducts tile_products(std::integer_sequence<int, kRows...>,
                                      std::integer_sequence<int, kPaired...>) {
   if constexpr (kType == WeightType::int8_dynamic)
-    return {&tile_product_in_bytes<kVnni, 1, kRows + 1, 1>...,
-            &tile_product_in_bytes<kVnni, 1, kPaired + 1, 2>...};
+    return {&tile_product_8<kVnni, kRows + 1, 1>..., &tile_product_8<kVnni, kPaired + 1, 2>...};
   else
     return {&tile_product<kType, kRows + 1, 1>..., &tile_product<kType, kPaired + 1, 2>...};
 }
@@ -239,51 +270,6 @@ template <WeightType kType, bool kVnni = false>
 constexpr TileProducts kProducts = tile_products<kType, kVnni>(
     std::make_integer_sequence<int, kGroupRows>(), std::make_integer_sequence<int, kPairRows>());
 
-/// In how many bytes rows are rounded for weights of this type, 0: they are not.
-int64_t planes_of(WeightType type) {
-  if (type == WeightType::int8_dynamic) return 1;
-#if HWY_TARGET == HWY_AVX3
-  if (type == WeightType::int8 && __builtin_cpu_supports("avx512vnni")) return 2;
-#endif
-  return 0;
-}
-
-#if HWY_TARGET == HWY_AVX3
-/// Two planes take twice the sums: half the rows at a time, and panel by panel where two panels' are too many.
-constexpr int kHalfGroup = kGroupRows / 2, kHalfPair = kPairRows / 2;
-template <int kPanels, int... kRows>
-constexpr std::array<TileProduct, sizeof...(kRows)> products_in_two_bytes(
-    std::integer_sequence<int, kRows...>) {
-  return {&tile_product_in_bytes<true, 2, kRows + 1, kPanels>...};
-}
-void multiply_in_two_bytes(int64_t rows, int64_t panels, TileInput in, float* tile) {
-  static constexpr auto kOfPanel =
-      products_in_two_bytes<1>(std::make_integer_sequence<int, kHalfGroup>());
-  static constexpr auto kOfTwo =
-      products_in_two_bytes<2>(std::make_integer_sequence<int, kHalfPair>());
-  if (panels == 2 && rows <= kHalfPair) return kOfTwo[static_cast<size_t>(rows - 1)](in, tile);
-  // Each panel's pass fetches its part, that of the first rows.
-  const int64_t lines = (in.lines + panels - 1) / panels, last = in.lines - (panels - 1) * lines;
-  for (int64_t p = 0; p < panels; ++p) {
-    in.lines = p + 1 < panels ? lines : last;
-    for (int64_t r = 0; r < rows; r += kHalfGroup) {
-      kOfPanel[static_cast<size_t>(std::min<int64_t>(kHalfGroup, rows - r) - 1)](
-          in, tile + (p * rows + r) * width());
-      in.quads += kHalfGroup;
-      in.x_scales += kHalfGroup;
-      if (in.lines > 0) in.ahead += in.k / 4 * in.lines * 64;
-      in.lines = 0;
-      in.later = nullptr;
-    }
-    in.quads -= (rows + kHalfGroup - 1) / kHalfGroup * kHalfGroup;
-    in.x_scales -= (rows + kHalfGroup - 1) / kHalfGroup * kHalfGroup;
-    in.w += in.panel_bytes;
-    in.w_scales += width();
-    in.w_sums += width();
-  }
-}
-#endif
-
 void multiply_rows(WeightType type, int64_t rows, int64_t panels, const TileInput& in,
                    float* tile) {
   static constexpr const TileProducts* kAll[] = {
@@ -291,84 +277,43 @@ void multiply_rows(WeightType type, int64_t rows, int64_t panels, const TileInpu
       &kProducts<WeightType::int8_dynamic>, &kProducts<WeightType::fp8>};
   auto* products = kAll[static_cast<size_t>(type)];
 #if HWY_TARGET == HWY_AVX3
-  if (type == WeightType::int8 && planes_of(type) == 2)
-    return multiply_in_two_bytes(rows, panels, in, tile);
   if (type == WeightType::int8_dynamic && __builtin_cpu_supports("avx512vnni"))
     products = &kProducts<WeightType::int8_dynamic, true>;
 #endif
   (*products)[static_cast<size_t>((panels - 1) * kGroupRows + rows - 1)](in, tile);
 }
 
-/// The largest magnitude's bits, whose order is that of magnitudes and has NaN last.
-HWY_INLINE VI larger(VI largest, V x) { return hn::Max(largest, hn::BitCast(I(), hn::Abs(x))); }
-
-/// What rows in so many bytes are rounded with.
-template <int kPlanes>
-struct Rounding {
-  static constexpr int kLargest = kPlanes == 1 ? 127 : 32767;
-  V scale, by;
-  HWY_INLINE explicit Rounding(VI largest)
-      : scale(hn::Mul(hn::BitCast(F(), largest), hn::Set(F(), 1.0f / kLargest))),
-        by(hn::Div(hn::Set(F(), 1.0f), scale)) {}
-  /// Byte `plane` of x / scale + kLargest + 1, the highest first.
-  HWY_INLINE VI byte(V x, int plane) const {
-    const I di;
-    const VI value = hn::Add(hn::NearestInt(hn::Mul(x, by)), hn::Set(di, kLargest + 1));
-    return plane + 1 < kPlanes ? hn::ShiftRight<8>(value) : hn::And(value, hn::Set(di, 0xff));
-  }
-};
-constexpr float kLeast = 1e-30f;  // a row's largest magnitude, so that zeros have a scale
-
-/// x [k, rows] to quads [planes, k/4, rows] and scales [rows]; k is a multiple of 4. Reads up to a vector beyond the end.
-template <int kPlanes>
-void quantize_rows(const float* x, int64_t k, int64_t rows, uint32_t* quads, float* scales) {
+/// x [k, rows] to quads [k/4, rows] and scales [rows]; k is a multiple of 4. Reads and writes up to
+/// a vector beyond the end of each.
+void quantize(const float* x, int64_t k, int64_t rows, uint32_t* quads, float* scales) {
   const F d;
   const I di;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t r = 0; r < rows; r += lanes) {
-    const auto these = hn::FirstN(d, static_cast<size_t>(std::min(lanes, rows - r)));
-    VI largest = hn::BitCast(di, hn::Set(d, kLeast));
-    for (int64_t i = 0; i < k; ++i) largest = larger(largest, hn::LoadU(d, x + i * rows + r));
-    const Rounding<kPlanes> rounding(largest);
-    hn::BlendedStore(rounding.scale, these, d, scales + r);
+  // Of several vectors of rows the last overlaps the one before, where there is one.
+  for (int64_t c = 0; c < rows; c += lanes) {
+    const int64_t r = c > 0 ? std::min(c, rows - lanes) : 0;
+    V largest = hn::Set(d, 1e-30f);
+    for (int64_t i = 0; i < k; ++i)
+      largest = hn::Max(largest, hn::Abs(hn::LoadU(d, x + i * rows + r)));
+    const V scale = hn::Mul(largest, hn::Set(d, 1.0f / 127));
+    HWY_ALIGN float own[HWY_MAX_BYTES / sizeof(float)];
+    hn::Store(scale, d, own);
+    std::copy_n(own, std::min(lanes, rows - r), scales + r);
+    const V by = hn::Div(hn::Set(d, 1.0f), scale);
     for (int64_t i = 0; i < k; i += 4) {
-      VI quad[kPlanes];
-      for (VI& of_plane : quad) of_plane = hn::Zero(di);
-      for (int64_t step = 3; step >= 0; --step)
-        for (int plane = 0; plane < kPlanes; ++plane)
-          quad[plane] = hn::Or(hn::ShiftLeft<8>(quad[plane]),
-                               rounding.byte(hn::LoadU(d, x + (i + step) * rows + r), plane));
-      for (int plane = 0; plane < kPlanes; ++plane)
-        hn::BlendedStore(hn::BitCast(di, quad[plane]), hn::RebindMask(di, these), di,
-                         reinterpret_cast<int32_t*>(quads) + (plane * k + i) / 4 * rows + r);
+      VI quad = hn::Zero(di);
+      for (int64_t step = 3; step >= 0; --step) {
+        const VI value = hn::NearestInt(hn::Mul(hn::LoadU(d, x + (i + step) * rows + r), by));
+        quad = hn::Or(hn::ShiftLeft<8>(quad), hn::And(value, hn::Set(di, 0xff)));
+      }
+      // + 128 in each byte.
+      quad = hn::Xor(quad, hn::Set(di, static_cast<int32_t>(0x80808080u)));
+      HWY_ALIGN int32_t words[HWY_MAX_BYTES / sizeof(int32_t)];
+      hn::Store(quad, di, words);
+      std::copy_n(reinterpret_cast<const uint32_t*>(words), std::min(lanes, rows - r),
+                  quads + i / 4 * rows + r);
     }
   }
-}
-
-/// The same of one row, along k. Writes up to a vector beyond the end.
-template <int kPlanes>
-void quantize_row(const float* x, int64_t k, uint32_t* quads, float* scale) {
-  const F d;
-  const I di;
-  const hn::Rebind<uint8_t, I> bytes;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto load = [&](int64_t i) HWY_ATTR {
-    return hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(std::min(lanes, k - i))), d, x + i);
-  };
-  VI largest = hn::BitCast(di, hn::Set(d, kLeast));
-  for (int64_t i = 0; i < k; i += lanes) largest = larger(largest, load(i));
-  const Rounding<kPlanes> rounding(hn::MaxOfLanes(di, largest));
-  *scale = hn::GetLane(rounding.scale);
-  for (int plane = 0; plane < kPlanes; ++plane)
-    for (int64_t i = 0; i < k; i += lanes)
-      hn::StoreU(hn::DemoteTo(bytes, rounding.byte(load(i), plane)), bytes,
-                 reinterpret_cast<uint8_t*>(quads) + plane * k + i);
-}
-
-void quantize(const float* x, int64_t k, int64_t rows, int64_t planes, uint32_t* quads,
-              float* scales) {
-  if (rows == 1) return (planes == 1 ? quantize_row<1> : quantize_row<2>)(x, k, quads, scales);
-  (planes == 1 ? quantize_rows<1> : quantize_rows<2>)(x, k, rows, quads, scales);
 }
 
 void normalize(const float* x, int64_t k, const float* gain, float eps, float* out) {
@@ -537,7 +482,6 @@ HWY_EXPORT(rows_at_once);
 HWY_EXPORT(groups_of);
 HWY_EXPORT(panels_at_once);
 HWY_EXPORT(multiply_rows);
-HWY_EXPORT(planes_of);
 HWY_EXPORT(quantize);
 HWY_EXPORT(normalize);
 HWY_EXPORT(transpose);
@@ -599,10 +543,6 @@ WeightType weight_type_from_name(const std::string& name) {
        fmt::join(kWeightTypes, ", "));
 }
 
-int64_t bytes_of_row_elements(WeightType weights) {
-  return HWY_DYNAMIC_DISPATCH(planes_of)(weights);
-}
-
 const char* name_of(WeightType type) { return kWeightTypes[static_cast<size_t>(type)]; }
 
 PanelRange PackedMatrix::share(int64_t part, int64_t parts, int64_t unit) const {
@@ -618,7 +558,7 @@ void PackedRows::resize(int64_t rows, int64_t k) {
   // Vectors that hold the rows of a group may reach beyond its end.
   data_.resize(static_cast<size_t>(rows * padded_k(k) + kMostPanelWidth));
   row_.resize(static_cast<size_t>(group_rows() * k));
-  planes_ = 0;
+  quantized_ = false;
 }
 
 void transpose(const float* x, int64_t rows, int64_t k, int64_t stride, float* out,
@@ -658,20 +598,20 @@ void PackedRows::pack_normalized(const float* x, int64_t rows, int64_t k, const 
   }
 }
 
-const uint32_t* PackedRows::quads(int64_t g, int64_t planes) const {
-  const int64_t words = planes * padded_k(k_) / 4;  // of a row
-  if (planes_ != planes) {
-    quads_.resize(static_cast<size_t>(rows_ * words + kMostPanelWidth));
+const uint32_t* PackedRows::quads(int64_t g) const {
+  const int64_t padded = padded_k(k_);
+  if (!quantized_) {
+    quads_.resize(static_cast<size_t>(rows_ * padded / 4));
     scales_.resize(static_cast<size_t>(rows_));
     for (int64_t i = 0; i < groups_; ++i) {
       const int64_t first = first_row(i);
       HWY_DYNAMIC_DISPATCH(quantize)
-      (group(i), padded_k(k_), first_row(i + 1) - first, planes, quads_.data() + first * words,
+      (group(i), padded, first_row(i + 1) - first, quads_.data() + first * padded / 4,
        scales_.data() + first);
     }
-    planes_ = planes;
+    quantized_ = true;
   }
-  return quads_.data() + first_row(g) * words;
+  return quads_.data() + first_row(g) * padded / 4;
 }
 
 void PackedRows::unpack(float* out) const {
@@ -696,8 +636,7 @@ void multiply(const PackedRows& x, const PackedMatrix& w, PanelRange panels,
   if (x.rows() == 0) return;
   alignas(128) float values[kMostGroupRows * kMostPanelWidth];
   const int64_t width = panel_width(), k = padded_k(w.k()), groups = x.groups();
-  const bool scaled = weight_bytes(w.type()) == 1;
-  const int64_t planes = bytes_of_row_elements(w.type());
+  const bool scaled = weight_bytes(w.type()) == 1, dynamic = w.type() == WeightType::int8_dynamic;
   const int64_t at_once = HWY_DYNAMIC_DISPATCH(panels_at_once)((x.rows() + groups - 1) / groups);
   // While panels are computed, group after group, those after them are fetched: each four steps of
   // each group ask for their part of their bytes.
@@ -721,14 +660,13 @@ void multiply(const PackedRows& x, const PackedMatrix& w, PanelRange panels,
       HWY_DYNAMIC_DISPATCH(multiply_rows)
       (w.type(), rows, count,
        {.x = x.group(g),
-        .quads = planes > 0 ? x.quads(g, planes) : nullptr,
-        .x_scales = planes > 0 ? x.scales(g) : nullptr,
+        .quads = dynamic ? x.quads(g) : nullptr,
+        .x_scales = dynamic ? x.scales(g) : nullptr,
         .w = w.panel(p),
         .w_scales = scaled ? w.scales(p) : nullptr,
-        .w_sums = planes > 0 ? w.sums(p) : nullptr,
+        .w_sums = dynamic ? w.sums(p) : nullptr,
         .panel_bytes = w.panel_bytes(),
         .k = k,
-        .rows = rows,
         .ahead = fetch ? reinterpret_cast<const char*>(following) + offset : nullptr,
         .lines = fetch ? lines : 0,
         .later = p >= rest_from ? &rest : later},

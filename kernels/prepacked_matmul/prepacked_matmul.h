@@ -12,14 +12,13 @@
 //
 // Layout: panels of `panel_width()` columns, the last filled up with zeros; rows are regrouped as
 // [group][k][rows of the group], so that both are read in order. Knows nothing of threads: a caller
-// splits panels with share(). Accumulates in float32, rounded rows in int32. Highway, run-time
+// splits panels with share(). Accumulates in float32, int8_dynamic in int32. Highway, run-time
 // dispatch.
 //
 // Weights in fewer bits are read at the same bytes a second (README.md):
 //   bf16          rounded; in pairs of k, [panels][k/2][width][2]
-//   int8          a scale a column, the largest magnitude is 127; quads of k, [panels][k/4][width][4]. With AVX-512 VNNI
-//                 rows are rounded to 16 bits with a scale each when they are multiplied
-//   int8_dynamic  the same, and rows rounded to 8 bits everywhere
+//   int8          a scale a column, the largest magnitude is 127; quads of k, [panels][k/4][width][4]
+//   int8_dynamic  the same, and rows rounded to 8 bits with a scale each when they are multiplied
 //   fp8           float8 (runtime/base/float8.h), a scale a column, the largest magnitude is 448
 
 #include <cstdint>
@@ -41,8 +40,6 @@ enum class WeightType { f32, bf16, int8, int8_dynamic, fp8 };
 /// "f32", "bf16", "int8", "int8_dynamic", "fp8"; throws a usage error.
 WeightType weight_type_from_name(const std::string& name);
 const char* name_of(WeightType type);
-/// Bytes to which products with such weights round each element of a row on this machine; 0: they do not.
-int64_t bytes_of_row_elements(WeightType weights);
 
 /// Columns of a panel: two vectors of the best instruction set of this machine.
 int64_t panel_width();
@@ -134,7 +131,7 @@ class PackedMatrix {
   const std::byte* panel(int64_t i) const { return data_.get() + i * panel_bytes(); }
   int64_t panel_bytes() const { return padded_k(k_) * panel_width() * weight_bytes(type_); }
   int64_t bytes() const { return panels_ * panel_bytes(); }
-  /// In a byte: scale of each column of panel i, and int8, int8_dynamic: 128 times the sum of its weights.
+  /// In a byte: scale of each column of panel i, and int8_dynamic: 128 times the sum of its weights.
   const float* scales(int64_t i) const { return scales_.data() + i * panel_width(); }
   const int32_t* sums(int64_t i) const { return sums_.data() + i * panel_width(); }
   /// The panels of part `part` of `parts`, in multiples of `unit` panels.
@@ -177,9 +174,9 @@ class PackedRows {
   int64_t first_row(int64_t group) const { return group * rows_ / groups_; }
   const float* group(int64_t g) const { return data_.data() + first_row(g) * padded_k(k_); }
 
-  /// The values rounded to 1 or 2 bytes, made when they are first asked for: quads [planes][k/4][rows of the group] of
-  /// the bytes of x / scale + 128 or 32768, the highest first, and the scale of each row (NaN: a value was).
-  const uint32_t* quads(int64_t g, int64_t planes) const;
+  /// Of the values in 8 bits, made when they are first asked for: quads [k/4][rows of the group] of
+  /// x / scale + 128, and the scale of each row.
+  const uint32_t* quads(int64_t g) const;
   const float* scales(int64_t g) const { return scales_.data() + first_row(g); }
 
  private:
@@ -188,7 +185,7 @@ class PackedRows {
   std::vector<float> data_, row_;
   mutable std::vector<uint32_t> quads_;
   mutable std::vector<float> scales_;
-  mutable int64_t planes_ = 0;  // of quads_
+  mutable bool quantized_ = false;
   int64_t rows_ = 0, k_ = 0, groups_ = 0;
 };
 

@@ -368,9 +368,7 @@ PackedNetwork::StepWork PackedNetwork::step_work(int64_t rows) const {
   };
   const auto add = [&](const PackedMatrix& w) {
     read(w);
-    const int64_t multiply_adds = w.k() * w.n() * rows, planes = bytes_of_row_elements(w.type());
-    work.multiply_adds += multiply_adds;
-    (planes == 0 ? work.of_floats : work.of_bytes) += multiply_adds * std::max<int64_t>(1, planes);
+    work.multiply_adds += w.k() * w.n() * rows;
   };
   for (const PackedLayer& layer : decoder_.layers) {
     add(layer.self.in);

@@ -124,8 +124,6 @@ class PackedNetwork {
   struct StepWork {
     std::vector<const PackedMatrix*> matrices;
     int64_t bytes = 0, multiply_adds = 0;
-    int64_t of_floats = 0,
-            of_bytes = 0;  // multiply-adds as they are done: of rows in two bytes two
   };
   StepWork step_work(int64_t rows) const;
 
