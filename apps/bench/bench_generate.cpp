@@ -11,6 +11,7 @@
 #include "apps/bench/read_bandwidth.h"
 #include "apps/model/predictor.h"
 #include "apps/model/trained_model.h"
+#include "kernels/cpu/amx.h"
 #include "models/decoding/cpu/transformer_decoder.h"
 #include "models/decoding/gpu/gpu_decoder.h"
 #include "models/decoding/search/beam_search.h"
@@ -54,21 +55,28 @@ class StepBound {
     };
     for (const auto streams : {ReadBandwidth::Streams::many, ReadBandwidth::Streams::one_each})
       reading_ = std::min(reading_, all_steps([&] { return memory_.seconds_of_a_pass(streams); }));
-    multiplying_ = std::min(
-        multiplying_, all_steps([&] { return seconds_of_multiply_adds(work_.multiply_adds); }));
+    multiplying_ = std::min(multiplying_, all_steps([&] {
+                              double seconds = 0;
+                              for (const auto& [type, count] : work_.multiply_adds)
+                                seconds += seconds_of_multiply_adds(count, type);
+                              return seconds;
+                            }));
   }
   std::pair<std::string, std::string> facts(double run) const {
     const auto steps = static_cast<double>(options_.targets),
-               weights = static_cast<double>(work_.bytes),
-               multiply_adds = static_cast<double>(work_.multiply_adds);
+               weights = static_cast<double>(work_.bytes);
+    int64_t all_multiply_adds = 0;
+    for (const auto& [type, count] : work_.multiply_adds) all_multiply_adds += count;
+    const auto multiply_adds = static_cast<double>(all_multiply_adds);
     const int64_t cached_bytes = decoder_.read_bytes((options_.targets - 1) / 2);
     const auto cached = static_cast<double>(cached_bytes);
     const double bandwidth = steps * weights / reading_,
                  rate = steps * multiply_adds / multiplying_;
     const double reading = steps * (weights + cached) / bandwidth;
-    // int8_dynamic multiplies bytes, several times as fast as memory gives them.
-    const bool reads =
-        options_.quantize.type() == WeightType::int8_dynamic || reading > multiplying_;
+    // Without tiles int8_dynamic multiplies bytes of vectors, several times as fast as memory gives them.
+    const bool reads = (options_.quantize.type() == WeightType::int8_dynamic &&
+                        amx::source() != amx::Source::cpu) ||
+                       reading > multiplying_;
     const double bound = reads ? reading : multiplying_;
     const char* name = reads ? "memory" : "arithmetic";
     const auto cache_bytes = decoder_.cache_bytes();
@@ -76,7 +84,7 @@ class StepBound {
                                          {"weight_bytes_per_step", work_.bytes},
                                          {"cache_bytes_per_step", cached_bytes},
                                          {"read_bytes_per_second", bandwidth},
-                                         {"multiply_adds_per_step", work_.multiply_adds},
+                                         {"multiply_adds_per_step", all_multiply_adds},
                                          {"multiply_adds_per_second", rate},
                                          {"encoder_seconds", least_.encoder},
                                          {"decoder_seconds", least_.steps},

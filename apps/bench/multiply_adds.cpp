@@ -49,16 +49,48 @@ void multiply_and_add(int64_t count) {
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include "kernels/cpu/amx.h"
+#include "kernels/prepacked_matmul/row_pieces.h"
 #include "runtime/base/clock.h"
 
 namespace quintet {
 
 HWY_EXPORT(multiply_and_add);
 
-double seconds_of_multiply_adds(int64_t count) {
+namespace {
+
+/// So many of whole tiles.
+template <class Number>
+void multiply_tiles([[maybe_unused]] int64_t count) {
+#if defined(__x86_64__)
+  const amx::Tiles tiles(2 * amx::kTileRows);
+  for (int64_t i = 0; i < count; i += 4) {
+    amx::Cpu::add_products<Number, 0, 4, 6>();
+    amx::Cpu::add_products<Number, 1, 4, 7>();
+    amx::Cpu::add_products<Number, 2, 5, 6>();
+    amx::Cpu::add_products<Number, 3, 5, 7>();
+  }
+#endif
+}
+
+}  // namespace
+
+double seconds_of_multiply_adds(int64_t count, WeightType weights) {
+  constexpr int64_t kDeep = amx::kRowBytes;
+  const auto form = piece_form(weights, kDeep);
   const double since = now_seconds();
 #pragma omp parallel
-  HWY_DYNAMIC_DISPATCH(multiply_and_add)(count / omp_get_num_threads());
+  {
+    const int64_t own = count / omp_get_num_threads();
+    if (!form)
+      HWY_DYNAMIC_DISPATCH(multiply_and_add)(own);
+    else if (const int64_t products =
+                 own * form->pieces / (amx::kTileRows * amx::kTileRows * form->numbers);
+             weights == WeightType::bf16)
+      multiply_tiles<bfloat16>(products);
+    else
+      multiply_tiles<int8_t>(products);
+  }
   return now_seconds() - since;
 }
 

@@ -36,6 +36,10 @@ class Batch : public std::enable_shared_from_this<Batch> {
 
  private:
   class LineExchange;
+  struct Running {
+    std::function<void()> gone;  // ends it if the client leaves
+    bool alone = false;          // when it began
+  };
 
   /// As many at a time as a step of the batch takes.
   void run_next();
@@ -44,9 +48,12 @@ class Batch : public std::enable_shared_from_this<Batch> {
     bool last = false, again = false;
     {
       const std::lock_guard lock(mutex_);
-      if (running_.erase(index) == 0) return;
-      // Others of this batch hold what it needs: once they are over there is room.
-      again = response.status == 503 && !running_.empty();
+      const auto running = running_.find(index);
+      if (running == running_.end()) return;
+      const bool alone = running->second.alone;
+      running_.erase(running);
+      // Others of this batch hold what it needs: once they are over, as they may be by now, there is room.
+      again = response.status == 503 && !(alone && running_.empty());
       if (again) waiting_.push_front(index);
       last = running_.empty() && waiting_.empty();
     }
@@ -68,14 +75,14 @@ class Batch : public std::enable_shared_from_this<Batch> {
   }
 
   void cancel() {
-    std::map<size_t, std::function<void()>> running;
+    std::map<size_t, Running> running;
     {
       const std::lock_guard lock(mutex_);
       running.swap(running_);
       waiting_.clear();
     }
-    for (const auto& [index, gone] : running)
-      if (gone) gone();
+    for (const auto& [index, line] : running)
+      if (line.gone) line.gone();
     service_.answered(asked_, Service::kClientLeft, lines_.size());
   }
 
@@ -86,7 +93,7 @@ class Batch : public std::enable_shared_from_this<Batch> {
   const std::vector<Line> lines_;
   std::mutex mutex_;
   std::deque<size_t> waiting_;
-  std::map<size_t, std::function<void()>> running_;  // and what ends each if the client leaves
+  std::map<size_t, Running> running_;
 };
 
 /// One line's answer, which becomes a line of the batch's.
@@ -106,7 +113,7 @@ class Batch::LineExchange : public Exchange {
       const std::lock_guard lock(batch_->mutex_);
       const auto running = batch_->running_.find(index_);
       if (running != batch_->running_.end()) {
-        running->second = std::move(gone);
+        running->second.gone = std::move(gone);
         return;
       }
     }
@@ -127,7 +134,8 @@ void Batch::run_next() {
       if (waiting_.empty() || std::ssize(running_) >= service_.options().engine.max_rows) return;
       index = waiting_.front();
       waiting_.pop_front();
-      running_[index] = {};
+      const bool alone = running_.empty();
+      running_[index].alone = alone;
     }
     const Line& line = lines_[index];
     try {

@@ -5,7 +5,7 @@
 
 namespace quintet::cpu {
 
-/// "AVX3_ZEN4, oneDNN 2.7.2 with its instruction set 0x1ff": Highway's best here, and what oneDNN is allowed
+/// "AVX3+AMX, oneDNN 2.7.2 with its instruction set 0x1ff": Highway's best here, AMX, and what oneDNN is allowed
 /// (ONEDNN_MAX_CPU_ISA).
 std::string instruction_set();
 

@@ -51,6 +51,10 @@ float quantize(const float* w, int64_t k, float8* out) { return quantize_column(
 
 PackedMatrix::PackedMatrix(int64_t k, int64_t n, HugeArena& arena, WeightType type)
     : k_(k), n_(n), panels_((n + panel_width() - 1) / panel_width()), type_(type) {
+  QT_CHECK(
+      type != WeightType::int8_dynamic || k <= kMostInt8Depth,
+      "int8_dynamic: a matrix of depth {}, expected at most {}, as sums have 32 bits; use int8", k,
+      kMostInt8Depth);
   const std::shared_ptr<float> memory = arena.allocate((bytes() + 3) / 4);
   data_ = {memory, reinterpret_cast<std::byte*>(memory.get())};
   const auto columns = static_cast<size_t>(panels_ * panel_width());

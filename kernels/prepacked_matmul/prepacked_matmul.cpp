@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <cmath>
+#include <optional>
 #include <utility>
 
+#include "kernels/cpu/amx.h"
 #include "kernels/prepacked_matmul/fetch_queue.h"
+#include "kernels/prepacked_matmul/row_pieces.h"
+#include "kernels/prepacked_matmul/tile_input.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/prepacked_matmul/prepacked_matmul.cpp"
@@ -20,39 +22,10 @@
 #ifndef QUINTET_PACKED_MATMUL_ONCE
 #define QUINTET_PACKED_MATMUL_ONCE
 namespace quintet {
-/// Most rows of a group on any instruction set.
-inline constexpr int kMostGroupRows = 14;
-/// Most columns of a panel: two vectors of 128 bytes.
-inline constexpr int kMostPanelWidth = 64;
+/// Most values of a group's tile on any instruction set: 14 rows of such a panel, or 32 of AMX's 32 columns.
+inline constexpr int kMostTileValues = 32 * 32;
+static_assert(kMostTileValues >= 14 * kMostPanelWidth);
 enum class TileUse { store, add, scale, activate, multiply_activated };
-
-/// What one tile is made of.
-struct TileInput {
-  const float* x = nullptr;         // [k, rows]
-  const uint32_t* quads = nullptr;  // [k/4, rows]
-  const float* x_scales = nullptr;  // [rows]
-  const std::byte* w = nullptr;
-  const float* w_scales = nullptr;  // [2 vectors]
-  const int32_t* w_sums = nullptr;
-  int64_t panel_bytes = 0;  // from a panel to the next
-  int64_t k = 0;            // a multiple of 4
-  // Every four steps fetch `lines` cache lines from `ahead` on into the second-level cache, and a line of `later`.
-  const char* ahead = nullptr;
-  int64_t lines = 0;
-  FetchQueue* later = nullptr;
-
-  const std::byte* panel(size_t i) const { return w + static_cast<int64_t>(i) * panel_bytes; }
-  void fetch() {
-    for (int64_t line = 0; line < lines; ++line) __builtin_prefetch(ahead + 64 * line, 0, 2);
-    ahead += 64 * lines;
-    if (later == nullptr) return;
-    // Fetching an address that is not mapped costs a walk through the tables of pages, each time.
-    if (const char* line = later->next_line(); line != nullptr)
-      __builtin_prefetch(line, 0, 2);
-    else
-      later = nullptr;
-  }
-};
 }  // namespace quintet
 #endif
 
@@ -74,7 +47,6 @@ constexpr int kGroupRows = 6, kPairRows = 2;
 #endif
 
 int64_t width() { return static_cast<int64_t>(2 * hn::Lanes(F())); }
-int64_t rows_at_once() { return kGroupRows; }
 /// So many rows and up to twice kPairRows are two groups that go through two panels at a time where weights have fewer
 /// bits: with bf16 and int8 that is 4 and 6 % faster than one group and one panel. Float32 would be read twice from the
 /// second-level cache while memory fills it.
@@ -283,87 +255,6 @@ void multiply_rows(WeightType type, int64_t rows, int64_t panels, const TileInpu
   (*products)[static_cast<size_t>((panels - 1) * kGroupRows + rows - 1)](in, tile);
 }
 
-/// x [k, rows] to quads [k/4, rows] and scales [rows]; k is a multiple of 4. Reads and writes up to
-/// a vector beyond the end of each.
-void quantize(const float* x, int64_t k, int64_t rows, uint32_t* quads, float* scales) {
-  const F d;
-  const I di;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  // Of several vectors of rows the last overlaps the one before, where there is one.
-  for (int64_t c = 0; c < rows; c += lanes) {
-    const int64_t r = c > 0 ? std::min(c, rows - lanes) : 0;
-    V largest = hn::Set(d, 1e-30f);
-    for (int64_t i = 0; i < k; ++i)
-      largest = hn::Max(largest, hn::Abs(hn::LoadU(d, x + i * rows + r)));
-    const V scale = hn::Mul(largest, hn::Set(d, 1.0f / 127));
-    HWY_ALIGN float own[HWY_MAX_BYTES / sizeof(float)];
-    hn::Store(scale, d, own);
-    std::copy_n(own, std::min(lanes, rows - r), scales + r);
-    const V by = hn::Div(hn::Set(d, 1.0f), scale);
-    for (int64_t i = 0; i < k; i += 4) {
-      VI quad = hn::Zero(di);
-      for (int64_t step = 3; step >= 0; --step) {
-        const VI value = hn::NearestInt(hn::Mul(hn::LoadU(d, x + (i + step) * rows + r), by));
-        quad = hn::Or(hn::ShiftLeft<8>(quad), hn::And(value, hn::Set(di, 0xff)));
-      }
-      // + 128 in each byte.
-      quad = hn::Xor(quad, hn::Set(di, static_cast<int32_t>(0x80808080u)));
-      HWY_ALIGN int32_t words[HWY_MAX_BYTES / sizeof(int32_t)];
-      hn::Store(quad, di, words);
-      std::copy_n(reinterpret_cast<const uint32_t*>(words), std::min(lanes, rows - r),
-                  quads + i / 4 * rows + r);
-    }
-  }
-}
-
-void normalize(const float* x, int64_t k, const float* gain, float eps, float* out) {
-  const F d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  V s0 = hn::Zero(d), s1 = hn::Zero(d);
-  int64_t i = 0;
-  for (; i + 2 * lanes <= k; i += 2 * lanes) {
-    const V a = hn::LoadU(d, x + i), b = hn::LoadU(d, x + i + lanes);
-    s0 = hn::MulAdd(a, a, s0);
-    s1 = hn::MulAdd(b, b, s1);
-  }
-  float square = hn::GetLane(hn::SumOfLanes(d, hn::Add(s0, s1)));
-  for (; i < k; ++i) square += x[i] * x[i];
-  const float scale = 1.0f / std::sqrt(square / static_cast<float>(k) + eps);
-  const V by = hn::Set(d, scale);
-  for (i = 0; i + lanes <= k; i += lanes)
-    hn::StoreU(hn::Mul(hn::Mul(hn::LoadU(d, x + i), by), hn::LoadU(d, gain + i)), d, out + i);
-  for (; i < k; ++i) out[i] = x[i] * scale * gain[i];
-}
-
-/// In squares of 4 x 4; the last square of a row range overlaps the one before.
-void transpose(const float* x, int64_t rows, int64_t k, int64_t stride, float* out,
-               int64_t out_stride) {
-  const int64_t whole = k / 4 * 4;
-#if HWY_TARGET != HWY_SCALAR
-  const hn::FixedTag<float, 4> d;
-  for (int64_t r = 0; rows >= 4 && r < rows; r += 4) {
-    const int64_t first = std::min(r, rows - 4);
-    const float* in = x + first * stride;
-    for (int64_t i = 0; i < whole; i += 4) {
-      const auto a = hn::LoadU(d, in + i), b = hn::LoadU(d, in + stride + i);
-      const auto c = hn::LoadU(d, in + 2 * stride + i), e = hn::LoadU(d, in + 3 * stride + i);
-      const auto ac0 = hn::InterleaveLower(d, a, c), ac1 = hn::InterleaveUpper(d, a, c);
-      const auto be0 = hn::InterleaveLower(d, b, e), be1 = hn::InterleaveUpper(d, b, e);
-      float* to = out + i * out_stride + first;
-      hn::StoreU(hn::InterleaveLower(d, ac0, be0), d, to);
-      hn::StoreU(hn::InterleaveUpper(d, ac0, be0), d, to + out_stride);
-      hn::StoreU(hn::InterleaveLower(d, ac1, be1), d, to + 2 * out_stride);
-      hn::StoreU(hn::InterleaveUpper(d, ac1, be1), d, to + 3 * out_stride);
-    }
-  }
-  const int64_t begin = rows >= 4 ? whole : 0;
-#else
-  const int64_t begin = 0 * whole;
-#endif
-  for (int64_t i = begin; i < k; ++i)
-    for (int64_t r = 0; r < rows; ++r) out[i * out_stride + r] = x[r * stride + i];
-}
-
 /// y [rows, columns] = value(tile, y), rows of y `stride` apart; fetches as much from `next` on.
 template <class Value>
 HWY_INLINE void each_vector(const float* tile, int64_t rows, int64_t columns, float* y,
@@ -470,7 +361,6 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 #include <sys/mman.h>
 
-#include "kernels/prepacked_matmul/transpose.h"
 #include "runtime/base/check.h"
 #include "runtime/base/memory/huge_pages.h"
 #include "runtime/base/memory/out_of_memory.h"
@@ -478,21 +368,13 @@ HWY_AFTER_NAMESPACE();
 namespace quintet {
 
 HWY_EXPORT(width);
-HWY_EXPORT(rows_at_once);
 HWY_EXPORT(groups_of);
 HWY_EXPORT(panels_at_once);
 HWY_EXPORT(multiply_rows);
-HWY_EXPORT(quantize);
-HWY_EXPORT(normalize);
-HWY_EXPORT(transpose);
 HWY_EXPORT(use_tile);
 
 int64_t panel_width() {
   static const int64_t value = HWY_DYNAMIC_DISPATCH(width)();
-  return value;
-}
-int64_t group_rows() {
-  static const int64_t value = HWY_DYNAMIC_DISPATCH(rows_at_once)();
   return value;
 }
 
@@ -551,81 +433,33 @@ PanelRange PackedMatrix::share(int64_t part, int64_t parts, int64_t unit) const 
           std::min(panels_, units * (part + 1) / parts * unit)};
 }
 
-void PackedRows::resize(int64_t rows, int64_t k) {
-  rows_ = rows;
-  k_ = k;
-  groups_ = HWY_DYNAMIC_DISPATCH(groups_of)(rows, narrow_);
-  // Vectors that hold the rows of a group may reach beyond its end.
-  data_.resize(static_cast<size_t>(rows * padded_k(k) + kMostPanelWidth));
-  row_.resize(static_cast<size_t>(group_rows() * k));
-  quantized_ = false;
-}
-
-void transpose(const float* x, int64_t rows, int64_t k, int64_t stride, float* out,
-               int64_t out_stride) {
-  HWY_DYNAMIC_DISPATCH(transpose)(x, rows, k, stride, out, out_stride);
+RowGroups row_groups(int64_t rows, int64_t k, WeightType weights) {
+  if (const auto form = piece_form(weights, k))
+    return {rows, (rows + form->group_rows() - 1) / form->group_rows()};
+  return {rows, HWY_DYNAMIC_DISPATCH(groups_of)(rows, weights != WeightType::f32)};
 }
 
 namespace {
 
-/// [rows, k] -> [padded k, rows].
-void regroup(const float* x, int64_t rows, int64_t k, int64_t stride, float* out) {
-  transpose(x, rows, k, stride, out, rows);
-  std::fill(out + k * rows, out + padded_k(k) * rows, 0.0f);
+bool fetches_quarters() {
+#if HWY_ARCH_X86
+  static const bool value = __builtin_cpu_is("intel") != 0;
+  return value;
+#else
+  return false;
+#endif
+}
+
+/// Of so many rows and a matrix.
+int64_t panels_at_once(const RowGroups& groups, const PackedMatrix& w) {
+  return piece_form(w.type(), w.k()) ? 1 : HWY_DYNAMIC_DISPATCH(panels_at_once)(groups.most());
 }
 
 }  // namespace
 
-void PackedRows::pack(const float* x, int64_t rows, int64_t k, int64_t stride) {
-  resize(rows, k);
-  for (int64_t g = 0; g < groups_; ++g) {
-    const int64_t first = first_row(g);
-    regroup(x + first * stride, first_row(g + 1) - first, k, stride,
-            data_.data() + first * padded_k(k));
-  }
-}
-
-void PackedRows::pack_normalized(const float* x, int64_t rows, int64_t k, const float* gain,
-                                 float eps, const uint8_t* zeros) {
-  resize(rows, k);
-  for (int64_t g = 0; g < groups_; ++g) {
-    const int64_t first = first_row(g), count = first_row(g + 1) - first;
-    for (int64_t r = 0; r < count; ++r) {
-      HWY_DYNAMIC_DISPATCH(normalize)(x + (first + r) * k, k, gain, eps, row_.data() + r * k);
-      if (zeros != nullptr && zeros[first + r] != 0) std::fill_n(row_.data() + r * k, k, 0.0F);
-    }
-    regroup(row_.data(), count, k, k, data_.data() + first * padded_k(k));
-  }
-}
-
-const uint32_t* PackedRows::quads(int64_t g) const {
-  const int64_t padded = padded_k(k_);
-  if (!quantized_) {
-    quads_.resize(static_cast<size_t>(rows_ * padded / 4));
-    scales_.resize(static_cast<size_t>(rows_));
-    for (int64_t i = 0; i < groups_; ++i) {
-      const int64_t first = first_row(i);
-      HWY_DYNAMIC_DISPATCH(quantize)
-      (group(i), padded, first_row(i + 1) - first, quads_.data() + first * padded / 4,
-       scales_.data() + first);
-    }
-    quantized_ = true;
-  }
-  return quads_.data() + first_row(g) * padded / 4;
-}
-
-void PackedRows::unpack(float* out) const {
-  for (int64_t g = 0; g < groups_; ++g) {
-    const int64_t first = first_row(g), count = first_row(g + 1) - first;
-    for (int64_t r = 0; r < count; ++r)
-      for (int64_t i = 0; i < k_; ++i) out[(first + r) * k_ + i] = group(g)[i * count + r];
-  }
-}
-
 NextPanels PackedMatrix::first_panels(PanelRange panels, int64_t rows) const {
-  const int64_t groups = HWY_DYNAMIC_DISPATCH(groups_of)(rows, type_ != WeightType::f32);
-  const int64_t count = std::min(HWY_DYNAMIC_DISPATCH(panels_at_once)((rows + groups - 1) / groups),
-                                 panels.end - panels.begin);
+  const int64_t count =
+      std::min(panels_at_once(row_groups(rows, k_, type_), *this), panels.end - panels.begin);
   if (count <= 0) return {};
   return {panel(panels.begin), count * panel_bytes()};
 }
@@ -634,10 +468,13 @@ void multiply(const PackedRows& x, const PackedMatrix& w, PanelRange panels,
               const std::function<void(const Tile&)>& done, NextPanels next, FetchQueue* later) {
   QT_ASSERT(x.k() == w.k() && panel_width() <= kMostPanelWidth);
   if (x.rows() == 0) return;
-  alignas(128) float values[kMostGroupRows * kMostPanelWidth];
-  const int64_t width = panel_width(), k = padded_k(w.k()), groups = x.groups();
-  const bool scaled = weight_bytes(w.type()) == 1, dynamic = w.type() == WeightType::int8_dynamic;
-  const int64_t at_once = HWY_DYNAMIC_DISPATCH(panels_at_once)((x.rows() + groups - 1) / groups);
+  alignas(128) float values[kMostTileValues];
+  const int64_t width = panel_width(), k = padded_k(w.k());
+  const RowGroups groups = row_groups(x.rows(), w.k(), w.type());
+  const int64_t at_once = panels_at_once(groups, w);
+  const auto form = piece_form(w.type(), w.k());
+  std::optional<amx::Tiles> tiles;
+  if (form) tiles.emplace(form->pieces * groups.most());
   // While panels are computed, group after group, those after them are fetched: each four steps of
   // each group ask for their part of their bytes.
   const int64_t bytes_of_steps = 4 * width * weight_bytes(w.type());
@@ -646,32 +483,32 @@ void multiply(const PackedRows& x, const PackedMatrix& w, PanelRange panels,
   int64_t rest_from = panels.end;
   if (const int64_t more = next.bytes - at_once * w.panel_bytes(); more > 0) {
     rest.add(next.begin + next.bytes - more, more);
-    const int64_t places = groups * (k / 4) * FetchQueue::kLine;  // bytes, of panels at once
+    const int64_t places = groups.count * (k / 4) * FetchQueue::kLine;  // bytes, of panels at once
     rest_from -= (more + places - 1) / places * at_once;
   }
   for (int64_t p = panels.begin, count = 0; p < panels.end; p += count) {
     count = std::min(at_once, panels.end - p);
     const std::byte* following = p + count < panels.end ? w.panel(p + count) : next.begin;
-    const int64_t lines = (count * bytes_of_steps / 64 + groups - 1) / groups;
-    for (int64_t g = 0; g < groups; ++g) {
-      const int64_t first = x.first_row(g), rows = x.first_row(g + 1) - first;
+    const int64_t lines = (count * bytes_of_steps / 64 + groups.count - 1) / groups.count;
+    for (int64_t g = 0; g < groups.count; ++g) {
+      const int64_t first = groups.first(g), rows = groups.first(g + 1) - first;
       const int64_t offset = g * (k / 4) * lines * 64;
-      const bool fetch = following != nullptr && offset < count * w.panel_bytes();
-      HWY_DYNAMIC_DISPATCH(multiply_rows)
-      (w.type(), rows, count,
-       {.x = x.group(g),
-        .quads = dynamic ? x.quads(g) : nullptr,
-        .x_scales = dynamic ? x.scales(g) : nullptr,
-        .w = w.panel(p),
-        .w_scales = scaled ? w.scales(p) : nullptr,
-        .w_sums = dynamic ? w.sums(p) : nullptr,
-        .panel_bytes = w.panel_bytes(),
-        .k = k,
-        .ahead = fetch ? reinterpret_cast<const char*>(following) + offset : nullptr,
-        .lines = fetch ? lines : 0,
-        .later = p >= rest_from ? &rest : later},
-       values);
-      const bool last_group = g + 1 == groups, last = last_group && p + count >= panels.end;
+      TileInput in = x.input(groups, g, w.type());
+      in.w = w.panel(p);
+      in.w_scales = w.scales(p);
+      in.w_sums = w.sums(p);
+      in.panel_bytes = w.panel_bytes();
+      in.k = k;
+      if (following != nullptr && offset < count * w.panel_bytes()) {
+        in.ahead = FetchAhead(following + offset, k / 4 * lines, fetches_quarters());
+        in.lines = lines;
+      }
+      in.later = p >= rest_from ? &rest : later;
+      if (form)
+        multiply_pieces(w.type(), *form, rows, groups.most(), in, values);
+      else
+        HWY_DYNAMIC_DISPATCH(multiply_rows)(w.type(), rows, count, in, values);
+      const bool last_group = g + 1 == groups.count, last = last_group && p + count >= panels.end;
       for (int64_t i = 0; i < count; ++i) {
         const int64_t column = (p + i) * width;
         done({.panel = p + i,

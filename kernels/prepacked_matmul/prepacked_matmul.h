@@ -6,14 +6,14 @@
 //
 //   HugeArena arena;
 //   const PackedMatrix w = PackedMatrix::pack(kernel, k, n, arena);          // [k, n] row-major
-//   PackedRows x;                                                           // a thread's own copy
+//   PackedRows x;                                                           // a thread's own
 //   x.pack(activations, rows, k);
 //   multiply(x, w, w.share(part, parts), [&](const Tile& tile) { store(tile, y, n); });
 //
 // Layout: panels of `panel_width()` columns, the last filled up with zeros; rows are regrouped as
-// [group][k][rows of the group], so that both are read in order. Knows nothing of threads: a caller
-// splits panels with share(). Accumulates in float32, int8_dynamic in int32. Highway, run-time
-// dispatch.
+// [group][k][rows of the group], so that both are read in order, or as AMX's tiles (row_pieces.h).
+// Knows nothing of threads: a caller splits panels with share(). Accumulates in float32,
+// int8_dynamic and pieces of rows with int8 in int32. Highway, run-time dispatch.
 //
 // Weights in fewer bits are read at the same bytes a second (README.md):
 //   bf16          rounded; in pairs of k, [panels][k/2][width][2]
@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,6 +36,8 @@
 namespace quintet {
 
 class FetchQueue;
+class RowPieces;
+struct TileInput;
 
 enum class WeightType { f32, bf16, int8, int8_dynamic, fp8 };
 /// "f32", "bf16", "int8", "int8_dynamic", "fp8"; throws a usage error.
@@ -43,8 +46,6 @@ const char* name_of(WeightType type);
 
 /// Columns of a panel: two vectors of the best instruction set of this machine.
 int64_t panel_width();
-/// Rows that one group holds at most: as many as registers allow.
-int64_t group_rows();
 
 /// A half-open range of panels.
 struct PanelRange {
@@ -70,6 +71,8 @@ class HugeArena {
   int64_t used_ = 0, size_ = 0;  // floats of the chunk
 };
 
+/// Sums of more products of two numbers in 8 bits do not fit 32 bits.
+constexpr int64_t kMostInt8Depth = ((int64_t{1} << 31) - 1) / (128 * 128);
 /// k is filled up with zeros to whole quads.
 constexpr int64_t padded_k(int64_t k) { return (k + 3) / 4 * 4; }
 constexpr int64_t weight_bytes(WeightType type) {
@@ -111,7 +114,8 @@ float quantize_column(const float* w, int64_t k, int64_t stride, float8* out);
 class PackedMatrix {
  public:
   PackedMatrix() = default;
-  /// Room for a [k, n] matrix, to be filled by set_columns.
+  /// Room for a [k, n] matrix, to be filled by set_columns. Throws a usage error for int8_dynamic deeper than
+  /// kMostInt8Depth.
   PackedMatrix(int64_t k, int64_t n, HugeArena& arena, WeightType type = WeightType::f32);
   static PackedMatrix pack(const float* w, int64_t k, int64_t n, HugeArena& arena,
                            WeightType type = WeightType::f32);
@@ -131,9 +135,10 @@ class PackedMatrix {
   const std::byte* panel(int64_t i) const { return data_.get() + i * panel_bytes(); }
   int64_t panel_bytes() const { return padded_k(k_) * panel_width() * weight_bytes(type_); }
   int64_t bytes() const { return panels_ * panel_bytes(); }
-  /// In a byte: scale of each column of panel i, and int8_dynamic: 128 times the sum of its weights.
-  const float* scales(int64_t i) const { return scales_.data() + i * panel_width(); }
-  const int32_t* sums(int64_t i) const { return sums_.data() + i * panel_width(); }
+  /// Of what is in a byte the scale of each column of panel i and those after it, and of int8_dynamic 128 times the sum of
+  /// its weights; else null.
+  const float* scales(int64_t i) const { return of_panel(scales_, i); }
+  const int32_t* sums(int64_t i) const { return of_panel(sums_, i); }
   /// The panels of part `part` of `parts`, in multiples of `unit` panels.
   PanelRange share(int64_t part, int64_t parts, int64_t unit = 1) const;
   /// Those of the panels that so many rows go through first; none of an empty range.
@@ -144,6 +149,10 @@ class PackedMatrix {
   void set_in_panel(int64_t panel, int64_t at, const StoredMatrix& w, int64_t columns);
   template <typename Rounded>
   void quantize_in_panel(int64_t panel, int64_t at, const StoredMatrix& w, int64_t columns);
+  template <class Value>
+  static const Value* of_panel(const std::vector<Value>& columns, int64_t i) {
+    return columns.empty() ? nullptr : columns.data() + i * panel_width();
+  }
   int64_t k_ = 0, n_ = 0, panels_ = 0;
   WeightType type_ = WeightType::f32;
   std::shared_ptr<std::byte> data_;
@@ -151,42 +160,56 @@ class PackedMatrix {
   std::vector<int32_t> sums_;
 };
 
-/// Rows regrouped for multiply. Keeps its memory between uses.
+/// Rows that go through a panel together.
+struct RowGroups {
+  int64_t rows = 0, count = 0;
+  int64_t first(int64_t g) const { return g * rows / count; }
+  int64_t most() const { return (rows + count - 1) / count; }
+};
+/// Of rows of depth k that meet weights of this type.
+RowGroups row_groups(int64_t rows, int64_t k, WeightType weights);
+
+/// Rows for the products of one thread, in the forms that kernels read, which are made when a product first needs them.
+/// Keeps its memory between uses.
 class PackedRows {
  public:
-  /// To be multiplied with weights of this type; with others the results are the same, but take longer.
-  explicit PackedRows(WeightType weights = WeightType::f32) : narrow_(weights != WeightType::f32) {}
-
-  /// x: [rows, k], rows `stride` floats apart.
-  void pack(const float* x, int64_t rows, int64_t k, int64_t stride);
-  void pack(const float* x, int64_t rows, int64_t k) { pack(x, rows, k, k); }
-  /// The same with RMS norm on the way: x / sqrt(mean(x^2) + eps) * gain (arXiv:1910.07467). zeros: [rows], not 0
+  PackedRows();
+  ~PackedRows();
+  /// x: [rows, k], rows `stride` floats apart; stays as it is while it is multiplied.
+  void pack(const float* x, int64_t rows, int64_t k, int64_t stride) { set(x, rows, k, stride); }
+  void pack(const float* x, int64_t rows, int64_t k) { set(x, rows, k, k); }
+  /// A copy with RMS norm: x / sqrt(mean(x^2) + eps) * gain (arXiv:1910.07467). zeros: [rows], not 0
   /// for rows that become zeros; or null.
   void pack_normalized(const float* x, int64_t rows, int64_t k, const float* gain, float eps,
                        const uint8_t* zeros = nullptr);
 
-  /// Writes the packed values back in order, [rows, k].
+  /// A copy of some rows of x, [*, k].
+  void pack_gathered(const float* x, std::span<const int64_t> rows, int64_t k);
+
+  /// Copies the values, [rows, k].
   void unpack(float* out) const;
 
   int64_t rows() const { return rows_; }
   int64_t k() const { return k_; }
-  int64_t groups() const { return groups_; }
-  int64_t first_row(int64_t group) const { return group * rows_ / groups_; }
-  const float* group(int64_t g) const { return data_.data() + first_row(g) * padded_k(k_); }
-
-  /// Of the values in 8 bits, made when they are first asked for: quads [k/4][rows of the group] of
-  /// x / scale + 128, and the scale of each row.
-  const uint32_t* quads(int64_t g) const;
-  const float* scales(int64_t g) const { return scales_.data() + first_row(g); }
+  /// What kernels read of a group.
+  TileInput input(const RowGroups& groups, int64_t g, WeightType weights) const;
 
  private:
-  void resize(int64_t rows, int64_t k);
-  bool narrow_;
-  std::vector<float> data_, row_;
+  void set(const float* x, int64_t rows, int64_t k, int64_t stride);
+  /// [k][rows of the group], group after group.
+  const float* columns(const RowGroups& groups) const;
+  /// In 8 bits: [k/4][rows of the group] of x / scale + 128, four in a word.
+  const uint32_t* quads(const RowGroups& groups) const;
+  const RowPieces& pieces(const RowGroups& groups, WeightType weights) const;
+
+  const float* x_ = nullptr;
+  int64_t rows_ = 0, k_ = 0, stride_ = 0;
+  std::vector<float> copy_;                        // of rows that are not as the caller has them
+  mutable int64_t in_columns_ = 0, in_quads_ = 0;  // of so many groups
+  mutable std::optional<WeightType> in_pieces_;    // of these weights
+  mutable std::vector<float> columns_, scales_;    // scales_: of rows in quads
   mutable std::vector<uint32_t> quads_;
-  mutable std::vector<float> scales_;
-  mutable bool quantized_ = false;
-  int64_t rows_ = 0, k_ = 0, groups_ = 0;
+  std::unique_ptr<RowPieces> pieces_;
 };
 
 /// Part of the result: rows [row, row + rows) of columns [column, column + columns), of the matrix
@@ -200,7 +223,8 @@ struct Tile {
 };
 
 /// Calls `done` for each tile of x w in the given panels. `next` is fetched while the last panels are computed. `later`:
-/// what is fetched beside the panels, a line every four steps of k, or null; waits while `next` needs its place.
+/// what is fetched beside the panels, a line every four steps of k, or null; waits while `next` needs its place. `done`
+/// multiplies nothing itself: the thread's tiles are in use (kernels/cpu/amx.h).
 void multiply(const PackedRows& x, const PackedMatrix& w, PanelRange panels,
               const std::function<void(const Tile&)>& done, NextPanels next = {},
               FetchQueue* later = nullptr);

@@ -147,7 +147,7 @@ std::vector<TokenLoss> losses_of(const PackedNetwork& network, const std::vector
     const Part of_all = ranks == nullptr ? thread
                                          : Part{ranks->rank() * thread.count + thread.index,
                                                 ranks->size() * thread.count};
-    PackedRows packed(w.type());
+    PackedRows packed;
     std::vector<float> block;
     for (int64_t first = 0; first < count; first += most) {
       const int64_t now = std::min(most, count - first);

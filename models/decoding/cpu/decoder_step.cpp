@@ -120,11 +120,7 @@ struct StepRun {
 class StepBackend {
  public:
   StepBackend(StepRun& run, Part part, TeamBarrier& barrier)
-      : run_(run),
-        part_(part),
-        barrier_(barrier),
-        packed_(run.network.logits().type()),
-        parallel_(run.network.logits().type()) {
+      : run_(run), part_(part), barrier_(barrier) {
     fetch_cached(0);
   }
 

@@ -48,17 +48,11 @@ ExpertRows route_rows(const PackedExperts& experts, const float* x, int64_t rows
 
 void ExpertProducts::in(const PackedExperts& experts, const ExpertRows& routed, const float* x,
                         Part part, PackedRows& packed, float* hidden) {
-  std::vector<float> own;
   for (size_t e = 0; e < experts.experts.size(); ++e) {
     const int64_t first = routed.begin[e], count = routed.begin[e + 1] - first;
     if (count == 0) continue;
     const PackedMlp& expert = experts.experts[e];
-    const int64_t embed = expert.in.k();
-    own.resize(static_cast<size_t>(count * embed));
-    for (int64_t i = 0; i < count; ++i)
-      std::copy_n(x + routed.row[static_cast<size_t>(first + i)] * embed, embed,
-                  own.data() + i * embed);
-    packed.pack(own.data(), count, embed);
+    packed.pack_gathered(x, std::span(routed.row).subspan(first, count), expert.in.k());
     mlp_activations(packed, expert, part, hidden + first * expert.width);
   }
 }

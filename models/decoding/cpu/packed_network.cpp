@@ -368,7 +368,7 @@ PackedNetwork::StepWork PackedNetwork::step_work(int64_t rows) const {
   };
   const auto add = [&](const PackedMatrix& w) {
     read(w);
-    work.multiply_adds += w.k() * w.n() * rows;
+    work.multiply_adds[w.type()] += w.k() * w.n() * rows;
   };
   for (const PackedLayer& layer : decoder_.layers) {
     add(layer.self.in);

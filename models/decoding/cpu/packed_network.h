@@ -5,6 +5,7 @@
 //
 //   const PackedNetwork network(model.spec(), [&](const std::string& name) { return view(name); });
 
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -123,7 +124,8 @@ class PackedNetwork {
   /// of the encoder's output, which were made before, and of the logits; of experts as many as rows may choose are read.
   struct StepWork {
     std::vector<const PackedMatrix*> matrices;
-    int64_t bytes = 0, multiply_adds = 0;
+    int64_t bytes = 0;
+    std::map<WeightType, int64_t> multiply_adds;
   };
   StepWork step_work(int64_t rows) const;
 
