@@ -81,15 +81,14 @@ double seconds_of_multiply_adds(int64_t count, WeightType weights) {
   const double since = now_seconds();
 #pragma omp parallel
   {
-    const int64_t own = count / omp_get_num_threads();
-    if (!form)
-      HWY_DYNAMIC_DISPATCH(multiply_and_add)(own);
-    else if (const int64_t products =
-                 own * form->pieces / (amx::kTileRows * amx::kTileRows * form->numbers);
-             weights == WeightType::bf16)
-      multiply_tiles<bfloat16>(products);
-    else
-      multiply_tiles<int8_t>(products);
+    const int64_t share = count / omp_get_num_threads();
+    if (!form) {
+      HWY_DYNAMIC_DISPATCH(multiply_and_add)(share);
+    } else {
+      const int64_t in_a_tile = amx::kTileRows * amx::kTileRows * form->numbers,
+                    tiles = share * form->pieces / in_a_tile;
+      weights == WeightType::bf16 ? multiply_tiles<bfloat16>(tiles) : multiply_tiles<int8_t>(tiles);
+    }
   }
   return now_seconds() - since;
 }

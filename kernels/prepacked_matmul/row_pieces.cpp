@@ -1,7 +1,6 @@
 #include "kernels/prepacked_matmul/row_pieces.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "kernels/cpu/amx.h"
 
@@ -19,7 +18,7 @@ namespace quintet {
 inline constexpr int64_t kTiledWidth = 2 * amx::kTileRows;
 /// Of three digits from -128 to 127 those of 8355711 are the largest; a little less, so that no rounding makes a fourth.
 inline constexpr float kLargestOfDigits = 8355584;
-/// Numbers of a row of a tile, in bytes.
+/// Most numbers of a tile's row: int8's, a byte each.
 inline constexpr int64_t kMostNumbers = amx::kRowBytes;
 
 /// Where the pieces of a row go.
@@ -56,7 +55,7 @@ HWY_INLINE void each_step(const float* x, int64_t k, int64_t numbers, RowPlace p
 }
 
 /// Highest bits first: what is left of a number is a number, exactly.
-void split_to_bf16(const float* x, int64_t k, RowPlace place, float*) {
+void split_to_bf16(const float* x, int64_t k, RowPlace place) {
   const F d;
   const U du;
   const hn::Rebind<uint16_t, F> narrow;
@@ -102,7 +101,7 @@ void split_to_digits(const float* x, int64_t k, RowPlace place, float* scale) {
 }
 
 void split_row(WeightType type, const float* x, int64_t k, const RowPlace& place, float* scale) {
-  if (type == WeightType::bf16) return split_to_bf16(x, k, place, scale);
+  if (type == WeightType::bf16) return split_to_bf16(x, k, place);
   return type == WeightType::int8 ? split_to_digits<3>(x, k, place, scale)
                                   : split_to_digits<1>(x, k, place, scale);
 }
