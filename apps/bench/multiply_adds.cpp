@@ -65,10 +65,10 @@ void multiply_tiles([[maybe_unused]] int64_t count) {
 #if defined(__x86_64__)
   const amx::Tiles tiles(2 * amx::kTileRows);
   for (int64_t i = 0; i < count; i += 4) {
-    amx::Cpu::add_products<Number, 0, 4, 6>();
-    amx::Cpu::add_products<Number, 1, 4, 7>();
-    amx::Cpu::add_products<Number, 2, 5, 6>();
-    amx::Cpu::add_products<Number, 3, 5, 7>();
+    amx::Cpu::add_products<Number, 0, 3, 2>();
+    amx::Cpu::add_products<Number, 1, 4, 2>();
+    amx::Cpu::add_products<Number, 5, 3, 2>();
+    amx::Cpu::add_products<Number, 6, 3, 2>();
   }
 #endif
 }

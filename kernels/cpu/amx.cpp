@@ -48,7 +48,7 @@ struct Configuration {
   explicit Configuration(int64_t sums) {
     const auto first = static_cast<uint8_t>(std::min(sums, kTileRows)),
                second = static_cast<uint8_t>(sums - first);
-    const std::array<uint8_t, 8> tiles{first, first, second, second, first, second, 16, 16};
+    const std::array<uint8_t, 8> tiles{first, second, 16, first, second, first, first, first};
     for (size_t i = 0; i < tiles.size(); ++i) {
       rows[i] = tiles[i];
       row_bytes[i] = tiles[i] == 0 ? 0 : kRowBytes;

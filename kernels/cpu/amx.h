@@ -5,11 +5,15 @@
 //
 //   if (amx::source() == amx::Source::cpu) {
 //     const amx::Tiles tiles(24);                    // this thread's, rows of sums: 16 in one tile, 8 in another
-//     amx::Cpu::load<4>(rows, 64);                   // 4, 5: rows that are multiplied
-//     amx::Cpu::load<6>(weights, 128);               // 6, 7: what they are multiplied with
-//     amx::Cpu::add_products<int8_t, 0, 4, 6>();     // 0 to 3: sums
-//     amx::Cpu::store<0>(sums, 128);
+//     amx::Cpu::load_once<2>(weights, 128);          // 2: what rows are multiplied with
+//     amx::Cpu::load<3>(rows, 64);                   // 3, 4: rows
+//     amx::Cpu::add_products<int8_t, 0, 3, 2>();     // 0, 1: sums
+//     amx::Cpu::store<0>(sums, 64);
 //   }
+//
+// The fewer tiles are in use the better: each that was written holds a register, and a core that runs two hardware threads
+// has few left to rename them to (28 ns for four products and their loads when the core is one's own; with another thread
+// on it 105 with eight tiles in use, 60 with five; two Emerald Rapids cores, 2026-11-29).
 //
 // A product: sum [m, 16] of 32 bits += x [m, 64 bytes] w, where row i of w has of each of 16 columns the numbers that
 // meet numbers [4 i, 4 i + 4) of x's rows (bfloat16: [2 i, 2 i + 2)). int8: exact modulo 2^32. bfloat16: the products of
@@ -33,8 +37,8 @@ Source source();
 /// Instead of what the machine has; before anything is multiplied.
 void set_source_for_test(Source source);
 
-/// This thread's tiles for sums of so many rows, at most 32: tiles 0, 1 and 4 have the first 16 of them, 2, 3 and 5
-/// the others, 6 and 7 are whole. Gone with the object, so that a thread that is interrupted has no tiles to save. A thread
+/// This thread's tiles for sums of so many rows, at most 32: tiles 0 and 3 have the first 16 of them, 1 and 4 the others,
+/// 2 is whole, and 5 to 7 are as 0. Gone with the object, so that a thread that is interrupted has no tiles to save. A thread
 /// has one such object at a time, and calls nothing meanwhile that may use tiles, too.
 class Tiles {
  public:
@@ -54,6 +58,14 @@ struct Cpu {
   template <int kTile>
   static void load(const void* from, int64_t stride) {
     asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(kTile) : "memory");
+  }
+  /// What is not soon loaded again: it does not take the first-level cache from what is.
+  template <int kTile>
+  static void load_once(const void* from, int64_t stride) {
+    asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2"
+                 :
+                 : "r"(from), "r"(stride), "i"(kTile)
+                 : "memory");
   }
   template <int kTile>
   static void store(void* to, int64_t stride) {
@@ -78,6 +90,10 @@ struct Emulated {
   }
   template <int kTile>
   static void load(const void* from, int64_t stride) {
+    load(kTile, from, stride);
+  }
+  template <int kTile>
+  static void load_once(const void* from, int64_t stride) {
     load(kTile, from, stride);
   }
   template <int kTile>

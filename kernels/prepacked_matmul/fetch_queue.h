@@ -24,6 +24,7 @@ class FetchQueue {
   }
   /// More would leave the second-level cache, and soon the third, before it is read.
   bool full() const { return bytes_ >= kMostBytes; }
+  bool has_lines() const { return at_ < end_ || taken_ < ranges_.size(); }
   /// What continues the last range becomes part of it.
   void add(const void* begin, int64_t bytes) {
     const auto* from = static_cast<const char*>(begin);
@@ -43,6 +44,16 @@ class FetchQueue {
     const char* line = at_;
     at_ += kLine;
     return line;
+  }
+  /// Fetches so many lines, or what is left; whether any was.
+  bool fetch(int64_t lines) {
+    // Fetching an address that is not mapped costs a walk through the tables of pages, each time.
+    for (int64_t i = 0; i < lines; ++i) {
+      const char* line = next_line();
+      if (line == nullptr) return i > 0;
+      __builtin_prefetch(line, 0, 2);
+    }
+    return true;
   }
 
  private:

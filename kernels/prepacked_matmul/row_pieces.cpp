@@ -54,22 +54,23 @@ HWY_INLINE void each_step(const float* x, int64_t k, int64_t numbers, RowPlace p
   }
 }
 
+#if HWY_TARGET != HWY_SCALAR
 /// Highest bits first: what is left of a number is a number, exactly.
 void split_to_bf16(const float* x, int64_t k, RowPlace place) {
   const F d;
   const U du;
-  const hn::Rebind<uint16_t, F> narrow;
+  const hn::Repartition<uint16_t, F> halves;
   constexpr int64_t kNumbers = 32;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   each_step(x, k, kNumbers, place, [&](const float* from, std::byte* to) HWY_ATTR {
-    for (int64_t c = 0; c < kNumbers; c += lanes) {
-      auto left = hn::LoadU(d, from + c);
-      for (int64_t piece = 0; piece < 3; ++piece) {
-        const auto bits = hn::And(hn::BitCast(du, left), hn::Set(du, 0xffff0000u));
-        hn::StoreU(hn::TruncateTo(narrow, hn::ShiftRight<16>(bits)), narrow,
+    for (int64_t c = 0; c < kNumbers; c += 2 * lanes) {
+      auto a = hn::LoadU(d, from + c), b = hn::LoadU(d, from + c + lanes);
+      const auto rest = [&](auto left) HWY_ATTR {
+        return hn::Sub(left, hn::BitCast(d, hn::And(hn::BitCast(du, left), hn::Set(du, ~0xffffu))));
+      };
+      for (int64_t piece = 0; piece < 3; ++piece, a = rest(a), b = rest(b))
+        hn::StoreU(hn::ConcatOdd(halves, hn::BitCast(halves, b), hn::BitCast(halves, a)), halves,
                    reinterpret_cast<uint16_t*>(to + piece * place.piece_bytes) + c);
-        left = hn::Sub(left, hn::BitCast(d, bits));
-      }
     }
   });
 }
@@ -79,31 +80,48 @@ template <int64_t kPieces>
 void split_to_digits(const float* x, int64_t k, RowPlace place, float* scale) {
   const F d;
   const U du;
-  const hn::Rebind<uint8_t, F> narrow;
+  const hn::Repartition<uint16_t, F> pairs;
+  const hn::Repartition<uint8_t, F> bytes;
   constexpr int64_t kNumbers = 64;
   constexpr uint32_t kHalves = kPieces == 1 ? 0x80 : 0x808080;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   *scale = largest_magnitude(x, k) * (1.0f / (kPieces == 1 ? 127.0f : kLargestOfDigits));
   const auto by = hn::Set(d, 1.0f / *scale);
   const auto halves = hn::Set(du, kHalves);
+  const auto digits = [&](const float* from) HWY_ATTR {
+    const auto whole = hn::BitCast(du, hn::NearestInt(hn::Mul(hn::LoadU(d, from), by)));
+    // With a half of the base added to each digit they are the bytes of the sum.
+    return hn::BitCast(pairs, hn::Xor(hn::Add(whole, halves), halves));
+  };
   each_step(x, k, kNumbers, place, [&](const float* from, std::byte* to) HWY_ATTR {
-    for (int64_t c = 0; c < kNumbers; c += lanes) {
-      const auto whole = hn::BitCast(du, hn::NearestInt(hn::Mul(hn::LoadU(d, from + c), by)));
-      // With a half of the base added to each digit they are the bytes of the sum.
-      auto digits = hn::Xor(hn::Add(whole, halves), halves);
-      for (int64_t piece = kPieces - 1; piece >= 0; --piece) {
-        hn::StoreU(hn::TruncateTo(narrow, digits), narrow,
-                   reinterpret_cast<uint8_t*>(to + piece * place.piece_bytes) + c);
-        digits = hn::ShiftRight<8>(digits);
+    for (int64_t c = 0; c < kNumbers; c += 4 * lanes) {
+      const auto n0 = digits(from + c), n1 = digits(from + c + lanes);
+      const auto n2 = digits(from + c + 2 * lanes), n3 = digits(from + c + 3 * lanes);
+      const auto store = [&](auto digit, int64_t piece) HWY_ATTR {
+        hn::StoreU(digit, bytes, reinterpret_cast<uint8_t*>(to + piece * place.piece_bytes) + c);
+      };
+      const auto low0 = hn::BitCast(bytes, hn::ConcatEven(pairs, n1, n0));
+      const auto low1 = hn::BitCast(bytes, hn::ConcatEven(pairs, n3, n2));
+      store(hn::ConcatEven(bytes, low1, low0), kPieces - 1);
+      if constexpr (kPieces == 3) {
+        const auto high0 = hn::BitCast(bytes, hn::ConcatOdd(pairs, n1, n0));
+        const auto high1 = hn::BitCast(bytes, hn::ConcatOdd(pairs, n3, n2));
+        store(hn::ConcatOdd(bytes, low1, low0), 1);
+        store(hn::ConcatEven(bytes, high1, high0), 0);
       }
     }
   });
 }
+#endif
 
-void split_row(WeightType type, const float* x, int64_t k, const RowPlace& place, float* scale) {
+void split_row([[maybe_unused]] WeightType type, [[maybe_unused]] const float* x,
+               [[maybe_unused]] int64_t k, [[maybe_unused]] const RowPlace& place,
+               [[maybe_unused]] float* scale) {
+#if HWY_TARGET != HWY_SCALAR  // whose panels are no tiles
   if (type == WeightType::bf16) return split_to_bf16(x, k, place);
   return type == WeightType::int8 ? split_to_digits<3>(x, k, place, scale)
                                   : split_to_digits<1>(x, k, place, scale);
+#endif
 }
 
 /// tile [rows, kTiledWidth] of the sums of pieces, [pieces, group_rows, kTiledWidth].
@@ -164,7 +182,8 @@ void RowPieces::make(const float* x, int64_t stride, int64_t k, const RowGroups&
   const PieceForm form = *piece_form(type, k);
   const int64_t steps = (k + form.numbers - 1) / form.numbers;
   lines_of_group_ = steps * form.pieces * groups.most();
-  lines_.resize(static_cast<size_t>(groups.count * lines_of_group_));
+  if (const auto lines = static_cast<size_t>(groups.count * lines_of_group_); lines > lines_.size())
+    lines_.resize(lines);
   scales_.resize(static_cast<size_t>(groups.rows));
   for (int64_t g = 0; g < groups.count; ++g)
     for (int64_t r = groups.first(g); r < groups.first(g + 1); ++r) {
@@ -178,52 +197,50 @@ void RowPieces::make(const float* x, int64_t stride, int64_t k, const RowGroups&
 
 namespace {
 
-/// sums [piece_rows, kTiledWidth] of 32 bits = the pieces times a panel.
+/// sums [piece_rows, kTiledWidth] of 32 bits = the pieces times a panel. Half of the panel's columns at a time, which needs
+/// half as many tiles: a core that shares its registers with another hardware thread has few to rename them to. Both halves
+/// of some steps come before the next steps, so that the rows stay in the first-level cache.
 template <class Source, class Number, bool kTwo>
 void multiply_tiles(TileInput in, int64_t piece_rows, float* sums) {
   using T = Source;
   constexpr int64_t kNumbers = amx::kRowBytes / static_cast<int64_t>(sizeof(Number)),
-                    kColumnBytes = 4, kStride = kTiledWidth * kColumnBytes;
-  T::template zero<0>();
-  T::template zero<1>();
-  if constexpr (kTwo) {
-    T::template zero<2>();
-    T::template zero<3>();
-  }
-  for (int64_t i = 0; i < in.k; i += kNumbers) {
-    // A quarter of the step's: many at once would keep tiles from being loaded meanwhile.
-    const auto fetch = [&](int64_t quarter) {
-      const int64_t from = i + quarter * kNumbers / 4;
-      in.ahead.fetch(kNumbers / 16 * in.lines);
-      for (int64_t at = from; in.later != nullptr && at < std::min(from + kNumbers / 4, in.k);
-           at += 4)
-        in.fetch_later();
-    };
-    const std::byte* w =
-        in.w + std::min(i, in.k - kNumbers) * kTiledWidth * static_cast<int64_t>(sizeof(Number));
-    T::template load<6>(w, kStride);
-    fetch(0);
-    T::template load<7>(w + kStride / 2, kStride);
-    fetch(1);
-    T::template load<4>(in.pieces, amx::kRowBytes);
-    T::template add_products<Number, 0, 4, 6>();
-    fetch(2);
-    T::template add_products<Number, 1, 4, 7>();
-    if constexpr (kTwo)
-      T::template load<5>(in.pieces + amx::kTileRows * amx::kRowBytes, amx::kRowBytes);
-    fetch(3);
-    if constexpr (kTwo) {
-      T::template add_products<Number, 2, 5, 6>();
-      T::template add_products<Number, 3, 5, 7>();
+                    kColumnBytes = 4, kStride = kTiledWidth * kColumnBytes, kBlock = 8 * kNumbers;
+  for (int64_t block = 0; block < in.k; block += kBlock) {
+    const int64_t end = std::min(block + kBlock, in.k);
+    const std::byte* first_pieces = in.pieces;
+    for (int64_t column = 0; column < kTiledWidth; column += amx::kTileRows) {
+      float *to = sums + column, *second = to + amx::kTileRows * kTiledWidth;
+      if (block == 0) {
+        T::template zero<0>();
+        if constexpr (kTwo) T::template zero<1>();
+      } else {
+        T::template load<0>(to, kStride);
+        if constexpr (kTwo) T::template load<1>(second, kStride);
+      }
+      in.pieces = first_pieces;
+      for (int64_t i = block; i < end; i += kNumbers) {
+        T::template load_once<2>(
+            in.w +
+                std::min(i, in.k - kNumbers) * kTiledWidth * static_cast<int64_t>(sizeof(Number)) +
+                column * kColumnBytes,
+            kStride);
+        in.ahead.fetch(kNumbers / 16 * in.lines);
+        T::template load<3>(in.pieces, amx::kRowBytes);
+        T::template add_products<Number, 0, 3, 2>();
+        in.ahead.fetch(kNumbers / 16 * in.lines);
+        if (in.later != nullptr) {
+          const int64_t quads = std::min(kNumbers, in.k - i) / 4;
+          in.fetch_later(column == 0 ? quads / 2 : quads - quads / 2);
+        }
+        if constexpr (kTwo) {
+          T::template load<4>(in.pieces + amx::kTileRows * amx::kRowBytes, amx::kRowBytes);
+          T::template add_products<Number, 1, 4, 2>();
+        }
+        in.pieces += piece_rows * amx::kRowBytes;
+      }
+      T::template store<0>(to, kStride);
+      if constexpr (kTwo) T::template store<1>(second, kStride);
     }
-    in.pieces += piece_rows * amx::kRowBytes;
-  }
-  T::template store<0>(sums, kStride);
-  T::template store<1>(sums + amx::kTileRows, kStride);
-  if constexpr (kTwo) {
-    float* second = sums + amx::kTileRows * kTiledWidth;
-    T::template store<2>(second, kStride);
-    T::template store<3>(second + amx::kTileRows, kStride);
   }
 }
 

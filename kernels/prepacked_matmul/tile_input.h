@@ -24,11 +24,10 @@ class FetchAhead {
         step_(quarters ? kLine : kPlaces * kLine) {}
   /// Lines that do not make a turn wait for more.
   void fetch(int64_t lines) {
-    for (due_ += lines; due_ >= kPlaces && turns_ > 0; due_ -= kPlaces, --turns_) {
+    for (due_ += lines; due_ >= kPlaces && turns_ > 0; due_ -= kPlaces, --turns_, next_ += step_)
+#pragma GCC unroll 4
       for (int64_t place = 0; place < kPlaces; ++place)
         __builtin_prefetch(next_ + place * apart_, 0, 2);
-      next_ += step_;
-    }
   }
 
  private:
@@ -59,13 +58,8 @@ struct TileInput {
     ahead.fetch(lines);
     fetch_later();
   }
-  void fetch_later() {
-    if (later == nullptr) return;
-    // Fetching an address that is not mapped costs a walk through the tables of pages, each time.
-    if (const char* line = later->next_line(); line != nullptr)
-      __builtin_prefetch(line, 0, 2);
-    else
-      later = nullptr;
+  void fetch_later(int64_t count = 1) {
+    if (later != nullptr && !later->fetch(count)) later = nullptr;
   }
 };
 
