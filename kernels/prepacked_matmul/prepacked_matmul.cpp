@@ -464,7 +464,7 @@ NextPanels PackedMatrix::first_panels(PanelRange panels, int64_t rows) const {
   return {panel(panels.begin), count * panel_bytes()};
 }
 
-void multiply(const PackedRows& x, const PackedMatrix& w, PanelRange panels,
+void multiply(const PackedRows& x, const PackedMatrix& w, PanelSource panels,
               const std::function<void(const Tile&)>& done, NextPanels next, FetchQueue* later) {
   QT_ASSERT(x.k() == w.k() && panel_width() <= kMostPanelWidth);
   if (x.rows() == 0) return;
@@ -478,37 +478,45 @@ void multiply(const PackedRows& x, const PackedMatrix& w, PanelRange panels,
   // While panels are computed, group after group, those after them are fetched: each four steps of
   // each group ask for their part of their bytes.
   const int64_t bytes_of_steps = 4 * width * weight_bytes(w.type());
-  // What of the next product's panels is more than that comes in the places of `later`, as late as they suffice.
+  // What of the next product's panels is more than that comes in the places of `later`, as late as they suffice where no
+  // thread takes panels of another.
   FetchQueue rest;
-  int64_t rest_from = panels.end;
+  int64_t rest_panels = 0;
   if (const int64_t more = next.bytes - at_once * w.panel_bytes(); more > 0) {
     rest.add(next.begin + next.bytes - more, more);
     const int64_t places = groups.count * (k / 4) * FetchQueue::kLine;  // bytes, of panels at once
-    rest_from -= (more + places - 1) / places * at_once;
+    rest_panels = (more + places - 1) / places * at_once;
   }
-  for (int64_t p = panels.begin, count = 0; p < panels.end; p += count) {
-    count = std::min(at_once, panels.end - p);
-    const std::byte* following = p + count < panels.end ? w.panel(p + count) : next.begin;
-    const int64_t lines = (count * bytes_of_steps / 64 + groups.count - 1) / groups.count;
+  PanelRange then = panels.take(at_once);
+  for (PanelRange now = then; now.count() > 0; now = then) {
+    then = panels.take(at_once);
+    const bool last = then.count() == 0;
+    const int64_t p = now.begin, count = now.count(), left = count + then.count() + panels.left();
+    FetchQueue* const beside = left <= rest_panels && rest.has_lines() ? &rest : later;
+    const std::byte* following = last ? next.begin : w.panel(then.begin);
+    const int64_t lines = (count * bytes_of_steps / 64 + groups.count - 1) / groups.count,
+                  lines_of_group = k / 4 * lines,
+                  lines_ahead = (last ? count : then.count()) * w.panel_bytes() / 64;
     for (int64_t g = 0; g < groups.count; ++g) {
       const int64_t first = groups.first(g), rows = groups.first(g + 1) - first;
-      const int64_t offset = g * (k / 4) * lines * 64;
       TileInput in = x.input(groups, g, w.type());
       in.w = w.panel(p);
       in.w_scales = w.scales(p);
       in.w_sums = w.sums(p);
       in.panel_bytes = w.panel_bytes();
       in.k = k;
-      if (following != nullptr && offset < count * w.panel_bytes()) {
-        in.ahead = FetchAhead(following + offset, k / 4 * lines, fetches_quarters());
+      const int64_t skipped = g * lines_of_group;
+      if (following != nullptr && skipped < lines_ahead) {
+        in.ahead = FetchAhead(following + skipped * 64,
+                              std::min(lines_of_group, lines_ahead - skipped), fetches_quarters());
         in.lines = lines;
       }
-      in.later = p >= rest_from ? &rest : later;
+      in.later = beside;
       if (form)
         multiply_pieces(w.type(), *form, rows, groups.most(), in, values);
       else
         HWY_DYNAMIC_DISPATCH(multiply_rows)(w.type(), rows, count, in, values);
-      const bool last_group = g + 1 == groups.count, last = last_group && p + count >= panels.end;
+      const bool last_group = g + 1 == groups.count;
       for (int64_t i = 0; i < count; ++i) {
         const int64_t column = (p + i) * width;
         done({.panel = p + i,
@@ -517,10 +525,10 @@ void multiply(const PackedRows& x, const PackedMatrix& w, PanelRange panels,
               .column = column,
               .columns = std::min(width, w.n() - column),
               .values = values + i * rows * width,
-              .next_row = last         ? first
-                          : last_group ? 0
-                                       : first + rows,
-              .next_column = last || !last_group ? column : column + count * width});
+              .next_row = !last_group ? first + rows
+                          : last      ? first
+                                      : 0,
+              .next_column = last_group && !last ? (then.begin + i) * width : column});
       }
     }
   }

@@ -12,8 +12,9 @@
 //
 // Layout: panels of `panel_width()` columns, the last filled up with zeros; rows are regrouped as
 // [group][k][rows of the group], so that both are read in order, or as AMX's tiles (row_pieces.h).
-// Knows nothing of threads: a caller splits panels with share(). Accumulates in float32,
-// int8_dynamic and pieces of rows with int8 in int32. Highway, run-time dispatch.
+// Starts no threads: a caller splits panels with share(), or lets threads take them from one another
+// (panel_source.h). Accumulates in float32, int8_dynamic and pieces of rows with int8 in int32. Highway,
+// run-time dispatch.
 //
 // Weights in fewer bits are read at the same bytes a second (README.md):
 //   bf16          rounded; in pairs of k, [panels][k/2][width][2]
@@ -30,6 +31,7 @@
 #include <vector>
 
 #include "kernels/mlp/mlp.h"  // defines: Activation
+#include "kernels/prepacked_matmul/panel_source.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/float8.h"
 
@@ -46,11 +48,6 @@ const char* name_of(WeightType type);
 
 /// Columns of a panel: two vectors of the best instruction set of this machine.
 int64_t panel_width();
-
-/// A half-open range of panels.
-struct PanelRange {
-  int64_t begin = 0, end = 0;
-};
 
 /// What is read right after a product: the same thread's first panels of the next one.
 struct NextPanels {
@@ -225,9 +222,14 @@ struct Tile {
 /// Calls `done` for each tile of x w in the given panels. `next` is fetched while the last panels are computed. `later`:
 /// what is fetched beside the panels, a line every four steps of k, or null; waits while `next` needs its place. `done`
 /// multiplies nothing itself: the thread's tiles are in use (kernels/cpu/amx.h).
-void multiply(const PackedRows& x, const PackedMatrix& w, PanelRange panels,
+void multiply(const PackedRows& x, const PackedMatrix& w, PanelSource panels,
               const std::function<void(const Tile&)>& done, NextPanels next = {},
               FetchQueue* later = nullptr);
+inline void multiply(const PackedRows& x, const PackedMatrix& w, PanelRange panels,
+                     const std::function<void(const Tile&)>& done, NextPanels next = {},
+                     FetchQueue* later = nullptr) {
+  multiply(x, w, PanelSource(panels), done, next, later);
+}
 
 /// What usually becomes of a tile.
 void store_tile(const Tile& tile, float* y, int64_t stride);                // y = tile

@@ -23,9 +23,9 @@ struct Product {
 };
 // Fewer and more rows than a group, columns that fill panels and do not, depths of all remainders, also of tiles.
 const std::vector<Product> kProducts = {
-    {1, 1, 1},    {1, 5, 33},     {2, 64, 64},  {8, 24, 7},   {13, 66, 40}, {14, 32, 96},
-    {15, 7, 65},  {32, 128, 130}, {45, 31, 50}, {8, 512, 96}, {1, 64, 330}, {3, 30, 160},
-    {6, 41, 160}, {5, 130, 40},   {11, 97, 70}, {33, 95, 64}, {8, 1100, 64}};
+    {1, 1, 1},    {1, 5, 33},     {2, 64, 64},  {8, 24, 7},   {13, 66, 40},  {14, 32, 96},
+    {15, 7, 65},  {32, 128, 130}, {45, 31, 50}, {8, 512, 96}, {1, 64, 330},  {3, 30, 160},
+    {6, 41, 160}, {5, 130, 40},   {11, 97, 70}, {33, 95, 64}, {8, 1100, 64}, {3, 600, 64}};
 
 /// Whose tiles products go through, until the object goes.
 struct TilesOf {
@@ -68,6 +68,42 @@ TEST(PackedMatmul, AgreesWithTheOracle) {
       }
     }
   }
+}
+
+/// A thread that is done with its own panels makes those that another, which is late, has left, gates of the same columns
+/// together; the next tile of each is named.
+TEST(PackedMatmul, ThreadsMakeWhatOthersLeave) {
+  constexpr int64_t kDepth = 24;
+  const int64_t panels = 9, n = panels * panel_width();
+  const auto w = random_floats(kDepth * n, 2);
+  HugeArena arena;
+  const PackedMatrix m = PackedMatrix::pack(w.data(), kDepth, n, arena);
+  for (const int64_t rows : {1, 14})  // through two panels at a time and one
+    for (const int64_t unit : {1, 2}) {
+      const auto x = random_floats(rows * kDepth, 1);
+      PackedRows packed;
+      packed.pack(x.data(), rows, kDepth);
+      std::vector<float> whole(static_cast<size_t>(rows * n)), shared_out(whole.size());
+      multiply(packed, m, {0, panels},
+               [&](const Tile& tile) { store_tile(tile, whole.data(), n); });
+      SharedPanels shared(2);
+      PanelSource late(shared, 0, {0, 8}, unit);
+      const PanelRange first = late.take(unit);  // and is late
+      int64_t next_column = -1, made = 0;
+      const auto store = [&](const Tile& tile) {
+        if (made > 0 && tile.row == 0 && rows == 14) {
+          EXPECT_EQ(tile.column, next_column);
+        }
+        next_column = tile.next_column;
+        ++made;
+        store_tile(tile, shared_out.data(), n);
+      };
+      multiply(packed, m, PanelSource(shared, 1, {8, panels}, unit), store);
+      EXPECT_EQ(late.take(1).count(), 0);
+      made = 0;
+      multiply(packed, m, first, store);
+      EXPECT_EQ(shared_out, whole) << rows << " rows, units of " << unit;
+    }
 }
 
 constexpr WeightType kAllTypes[] = {WeightType::f32, WeightType::bf16, WeightType::int8,

@@ -32,7 +32,7 @@ struct ReadOrder {
   void attend_cross(size_t) {}
   void add_product(const PackedMatrix& matrix) { reads.push_back({&matrix, 1}); }
   void add_mlp(const std::vector<float>&, const PackedMlp& mlp) {
-    reads.push_back({&mlp.in, mlp.activations.size() == 2 ? 2 : 1});
+    reads.push_back({&mlp.in, mlp.unit()});
     add_product(mlp.out);
   }
   void add_mlp(const std::vector<float>&, const PackedExperts&) {}
@@ -114,13 +114,14 @@ struct StepRun {
   }
 };
 
-/// A thread's part of a layer over a step's rows (layer.h): of every product its share of the columns,
-/// of all rows. Each phase ends where a part needs what others made; of a network that several ranks hold, their
-/// threads are one team, whose ranks exchange whole rows through the shared activations.
+/// A thread's part of a layer over a step's rows (layer.h): of every product its share of the columns
+/// and, but for experts, what others are late with, of all rows. Each phase ends where a part needs what others made; of a
+/// network that several ranks hold, their threads are one team, whose ranks exchange whole rows through the
+/// shared activations.
 class StepBackend {
  public:
-  StepBackend(StepRun& run, Part part, TeamBarrier& barrier)
-      : run_(run), part_(part), barrier_(barrier) {
+  StepBackend(StepRun& run, Part part, TeamBarrier& barrier, SharedPanels& shared)
+      : run_(run), part_(part), barrier_(barrier), shared_(shared) {
     fetch_cached(0);
   }
 
@@ -128,7 +129,7 @@ class StepBackend {
     const PackedRows& rows = normalized(attention.norm);
     const int64_t width = attention.in.n();
     multiply(
-        rows, attention.in, share(attention.in),
+        rows, attention.in, panels(attention.in),
         [&](const Tile& tile) { store_tile(tile, run_.qkv.data(), width); }, next(), &later_);
     barrier_.wait();
   }
@@ -163,7 +164,8 @@ class StepBackend {
   void add_product(const PackedMatrix& w) { add_product(run_.attended, run_.attended_width, w); }
 
   void add_mlp(const std::vector<float>& norm, const PackedMlp& mlp) {
-    mlp_activations(normalized(norm), mlp, part_, run_.hidden, next(), &later_);
+    mlp_activations(normalized(norm), mlp, panels(mlp.in, mlp.unit()), run_.hidden, next(),
+                    &later_);
     barrier_.wait_for_ranks();
     add_product(run_.hidden, mlp.width, mlp.out);
   }
@@ -191,7 +193,7 @@ class StepBackend {
     const PackedRows& rows = normalized(run_.network.decoder().norm);
     float* to = run_.shared_logits != nullptr ? run_.shared_logits : logits;
     multiply(
-        rows, w, share(w),
+        rows, w, panels(w),
         [&, first = to + run_.network.columns(run_.vocab).begin,
          scale = run_.network.logit_scale()](const Tile& tile) {
           scale_tile(tile, first, run_.vocab, scale);
@@ -277,6 +279,9 @@ class StepBackend {
   PanelRange share(const PackedMatrix& m, int64_t unit = 1) const {
     return m.share(part_.index, part_.count, unit);
   }
+  PanelSource panels(const PackedMatrix& m, int64_t unit = 1) {
+    return {shared_, part_.index, share(m, unit), unit};
+  }
   /// What this part reads first of the matrix after the one that is multiplied with.
   NextPanels next() {
     const auto& [matrix, unit] = run_.order.reads[++read_];
@@ -287,7 +292,7 @@ class StepBackend {
   void add_product(const float* input, int64_t k, const PackedMatrix& w) {
     packed_.pack(input, run_.rows, k);
     multiply(
-        packed_, w, share(w),
+        packed_, w, panels(w),
         [&, e = run_.sizes.emb_dim, x = own_columns_of_x()](const Tile& tile) {
           add_tile(tile, x, e);
         },
@@ -321,6 +326,7 @@ class StepBackend {
   StepRun& run_;
   const Part part_;
   TeamBarrier& barrier_;
+  SharedPanels& shared_;          // of the product that the team makes
   size_t read_ = 0;               // in the order
   FetchQueue later_;              // what the next layer's attention reads
   PackedRows packed_, parallel_;  // parallel_: what all parts of a parallel layer read
@@ -334,11 +340,15 @@ class StepBackend {
 void run_step(const PackedNetwork& network, const DecoderStep& step, float* logits) {
   StepRun run(network, step);
   std::optional<TeamBarrier> barrier;
+  std::optional<SharedPanels> shared;
 #pragma omp parallel
   {
 #pragma omp single
-    barrier.emplace(omp_get_num_threads(), network.ranks());
-    StepBackend backend(run, {omp_get_thread_num(), omp_get_num_threads()}, *barrier);
+    {
+      barrier.emplace(omp_get_num_threads(), network.ranks());
+      shared.emplace(omp_get_num_threads());
+    }
+    StepBackend backend(run, {omp_get_thread_num(), omp_get_num_threads()}, *barrier, *shared);
     run_layers(backend, network.decoder());
     backend.write_logits(logits);
   }

@@ -53,7 +53,9 @@ void ExpertProducts::in(const PackedExperts& experts, const ExpertRows& routed, 
     if (count == 0) continue;
     const PackedMlp& expert = experts.experts[e];
     packed.pack_gathered(x, std::span(routed.row).subspan(first, count), expert.in.k());
-    mlp_activations(packed, expert, part, hidden + first * expert.width);
+    mlp_activations(packed, expert,
+                    PanelSource(expert.in.share(part.index, part.count, expert.unit())),
+                    hidden + first * expert.width);
   }
 }
 

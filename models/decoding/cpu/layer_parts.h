@@ -9,14 +9,14 @@ namespace quintet::decoding {
 
 inline constexpr float kNormEpsilon = 1e-6f;  // layers.py LayerNorm
 
-/// h [rows, mlp] = the MLP's activations for x, of this rank's columns the panels of this part.
-inline void mlp_activations(const PackedRows& x, const PackedMlp& mlp, Part part, float* h,
+/// h [rows, mlp] = the MLP's activations for x, of this rank's columns those of some panels; mlp.unit() stay together.
+inline void mlp_activations(const PackedRows& x, const PackedMlp& mlp, PanelSource panels, float* h,
                             NextPanels next = {}, FetchQueue* later = nullptr) {
   const int64_t width = panel_width(), f = mlp.width, columns = mlp.columns.count();
   h += mlp.columns.begin;
   if (mlp.activations.size() == 1) {
     const auto activate = [&](const Tile& tile) { activate_tile(tile, mlp.activations[0], h, f); };
-    multiply(x, mlp.in, mlp.in.share(part.index, part.count), activate, next, later);
+    multiply(x, mlp.in, panels, activate, next, later);
     return;
   }
   const auto gate = [&](const Tile& tile) {
@@ -29,7 +29,7 @@ inline void mlp_activations(const PackedRows& x, const PackedMlp& mlp, Part part
     else
       multiply_activated_tile(t, mlp.activations[1], h, f);
   };
-  multiply(x, mlp.in, mlp.in.share(part.index, part.count, 2), gate, next, later);
+  multiply(x, mlp.in, panels, gate, next, later);
 }
 
 /// Queries and keys of self-attention as they meet: with rotary embeddings turned by the positions of their rows.

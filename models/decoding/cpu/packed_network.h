@@ -59,6 +59,9 @@ struct PackedMlp {
   int64_t width = 0;
   Columns columns;                      // of the width, this rank's
   std::vector<Activation> activations;  // one, or two for a gated MLP
+
+  /// Panels of `in` that stay together: the gates of the same columns.
+  int64_t unit() const { return std::ssize(activations); }
 };
 
 struct PackedExperts {

@@ -214,7 +214,7 @@ class SequenceBackend {
     for_blocks_of_thread([&](int64_t first, int64_t count) {
       pack_normalized(first, count, norm);
       block_.resize(static_cast<size_t>(count * mlp.width));
-      mlp_activations(packed_, mlp, Part{}, block_.data());
+      mlp_activations(packed_, mlp, PanelSource({0, mlp.in.panels()}), block_.data());
       packed_.pack(block_.data(), count, mlp.width);
       add_packed(mlp.out, first);
     });
@@ -261,7 +261,7 @@ class SequenceBackend {
     const auto hidden = [&](int64_t row) { return run_.hidden + row * mlp.width; };
     for_blocks_of_thread([&](int64_t first, int64_t count) {
       pack_normalized(first, count, norm);
-      mlp_activations(packed_, mlp, Part{}, hidden(first));
+      mlp_activations(packed_, mlp, PanelSource({0, mlp.in.panels()}), hidden(first));
     });
     meet_ranks();
     for_blocks_of_thread([&](int64_t first, int64_t count) {
