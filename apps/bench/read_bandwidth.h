@@ -29,9 +29,9 @@ class ReadBandwidth {
 #pragma omp parallel
     for (const PackedMatrix* matrix : matrices_) {
       const PanelRange own = matrix->share(omp_get_thread_num(), omp_get_num_threads());
-      if (own.begin == own.end) continue;
+      if (own.count() == 0) continue;
       const auto* lines = reinterpret_cast<const Line*>(matrix->panel(own.begin));
-      const int64_t count = (own.end - own.begin) * matrix->panel_bytes() / kLine;
+      const int64_t count = own.count() * matrix->panel_bytes() / kLine;
       if (streams == Streams::many)
         read<8, 16>(lines, count);
       else

@@ -459,7 +459,7 @@ int64_t panels_at_once(const RowGroups& groups, const PackedMatrix& w) {
 
 NextPanels PackedMatrix::first_panels(PanelRange panels, int64_t rows) const {
   const int64_t count =
-      std::min(panels_at_once(row_groups(rows, k_, type_), *this), panels.end - panels.begin);
+      std::min(panels_at_once(row_groups(rows, k_, type_), *this), panels.count());
   if (count <= 0) return {};
   return {panel(panels.begin), count * panel_bytes()};
 }

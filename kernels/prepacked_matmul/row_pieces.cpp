@@ -197,9 +197,9 @@ void RowPieces::make(const float* x, int64_t stride, int64_t k, const RowGroups&
 
 namespace {
 
-/// sums [piece_rows, kTiledWidth] of 32 bits = the pieces times a panel. Half of the panel's columns at a time, which needs
-/// half as many tiles: a core that shares its registers with another hardware thread has few to rename them to. Both halves
-/// of some steps come before the next steps, so that the rows stay in the first-level cache.
+/// sums [piece_rows, kTiledWidth] of 32 bits = the pieces times a panel. Half of the panel's columns at a time, which takes
+/// five tiles instead of eight (amx.h says why few). Both halves of some steps come before the next steps, so that the rows
+/// stay in the first-level cache.
 template <class Source, class Number, bool kTwo>
 void multiply_tiles(TileInput in, int64_t piece_rows, float* sums) {
   using T = Source;
